@@ -1,0 +1,137 @@
+# Everything runs from .venv, which is made on demand from the locks in requirements/.
+# All paths are relative, so the repository may lie in a folder with spaces in its name.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+MAKEFLAGS += --no-builtin-rules
+
+VENV := .venv
+BIN := $(VENV)/bin
+PEERS := .venv-peers
+LOCKING := .venv-locking
+
+# make test JOBS=4 ARGS="-k fence"
+JOBS ?= 2
+ARGS ?=
+
+# The first that runs, is new enough and can make an environment. A version manager's stand-in may be found and not run.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python; do \
+	$$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
+	&& { echo $$python; break; }; done)
+
+PIP := -m pip --disable-pip-version-check --no-input --quiet
+LOCKS := $(patsubst %,requirements/%.lock,build runtime serve test)
+written = @test -e $(1) || { echo '$(1) is not written yet' >&2; exit 1; }
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+# An environment knows where it was made: in a copied or moved folder it would import the old one's sources.
+# One whose Python has gone is of no use either.
+ifeq ($(shell [ "$$(cat $(VENV)/.place 2>/dev/null)" = "$$(pwd -P)" ] && $(BIN)/python -c '' 2>/dev/null && echo usable),)
+$(VENV)/.made: unusable
+endif
+
+.PHONY: help demo run test test-long check fmt lint types bench bench-peers simulate lock clean unusable
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' Makefile | while IFS=: read -r name text; do printf '%-12s%s\n' "$$name" "$$text"; done
+
+demo: $(VENV)/.runtime  ## the story in one minute; installs only what runs it
+	@$(BIN)/holdfast demo $(ARGS)
+
+run: $(VENV)/.serve  ## the gateway; prints its address
+	@$(BIN)/holdfast serve $(ARGS)
+
+test: $(VENV)/.test  ## the tests, without the long ones
+	@$(PYTEST) -m 'not long' $(ARGS)
+
+test-long: $(VENV)/.test  ## all tests, with more examples
+	@$(PYTEST) --hypothesis-profile=long --timeout=3600 $(ARGS)
+
+check: lint types test  ## everything that must hold before a change lands; ends with pytest's closing line
+
+fmt: $(VENV)/.test  ## format, and mend what can be mended
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+lint: $(VENV)/.test  ## format, style, direction of imports
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports --no-cache --no-logo
+
+types: $(VENV)/.test  ## mypy on the sources; the public API as two type checkers see it
+	@$(BIN)/mypy src $(wildcard tests/typing)
+	@test ! -d tests/typing || $(BIN)/basedpyright
+
+bench: $(VENV)/.test  ## our numbers against the disk's, as ratios of one run
+	$(call written,bench/__main__.py)
+	@$(BIN)/python -m bench $(ARGS)
+
+bench-peers: $(VENV)/.test $(PEERS)/.made  ## the same work done by what people use instead
+	$(call written,bench/peers.py)
+	@$(BIN)/python -m bench.peers --python $(PEERS)/bin/python $(ARGS)
+
+simulate: $(VENV)/.test  ## seeded faults without end; ARGS="--seed N" repeats one
+	$(call written,src/holdfast/testing/simulate.py)
+	@$(BIN)/python -m holdfast.testing.simulate $(ARGS)
+
+clean:  ## remove what the other targets made
+	@rm -rf $(VENV) $(PEERS) $(LOCKING) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@rm -rf src/*.egg-info
+
+# --- environments -------------------------------------------------------------------------------------------------
+# A changed lock makes the environment anew, so that nothing stays that no lock names.
+
+$(VENV)/.made: $(LOCKS)
+	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer with venv is needed (on Debian: python3-venv); name it with PYTHON=...' >&2; exit 1; }
+	@echo 'making $(VENV) with $(PYTHON)'
+	@$(PYTHON) -m venv --clear $(VENV)
+	@pwd -P >$(VENV)/.place
+	@touch $@
+
+$(VENV)/.runtime: $(VENV)/.made pyproject.toml
+	@echo 'installing requirements/runtime.lock'
+	@$(BIN)/python $(PIP) install --require-hashes -r requirements/build.lock -r requirements/runtime.lock
+	@$(BIN)/python $(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.serve: $(VENV)/.runtime
+	@echo 'installing requirements/serve.lock'
+	@$(BIN)/python $(PIP) install --require-hashes -r requirements/serve.lock
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.runtime
+	@echo 'installing requirements/test.lock'
+	@$(BIN)/python $(PIP) install --require-hashes -r requirements/test.lock
+	@touch $@
+
+$(PEERS)/.made: requirements/peers.lock
+	@echo 'installing requirements/peers.lock'
+	@$(PYTHON) -m venv --clear $(PEERS)
+	@$(PEERS)/bin/python $(PIP) install --require-hashes -r $<
+	@touch $@
+
+# --- locks --------------------------------------------------------------------------------------------------------
+# Names, versions and hashes for every platform; no addresses. UPGRADE=--upgrade takes the newest of everything.
+
+UPGRADE ?=
+COMPILE = $(LOCKING)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(UPGRADE)
+
+$(LOCKING)/.made: requirements/locking.lock
+	@$(PYTHON) -m venv --clear $(LOCKING)
+	@$(LOCKING)/bin/python $(PIP) install --require-hashes -r $<
+	@touch $@
+
+lock: $(LOCKING)/.made  ## write the locks anew from pyproject.toml and requirements/*.in
+	@$(COMPILE) pyproject.toml -o requirements/runtime.lock
+	@$(COMPILE) pyproject.toml --extra models -c requirements/runtime.lock -o requirements/models.lock
+	@$(COMPILE) pyproject.toml --extra serve -c requirements/runtime.lock -o requirements/serve.lock
+	@$(COMPILE) requirements/build.in -o requirements/build.lock
+	@$(COMPILE) pyproject.toml --all-extras requirements/test.in -c requirements/runtime.lock -c requirements/build.lock \
+		-o requirements/test.lock
+	@$(COMPILE) requirements/peers.in -o requirements/peers.lock
+	@$(COMPILE) requirements/locking.in -o requirements/locking.lock
+	@! grep -nE '://|^ *--(index|extra-index|find-links)' requirements/*.lock

@@ -1,0 +1,1 @@
+"""A durable, fail-closed session runtime for AI agents."""

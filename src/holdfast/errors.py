@@ -1,0 +1,169 @@
+"""
+Our errors, sorted by what the caller should do next:
+
+* HoldfastError
+  x Refused           not allowed now, nothing was written     -> tell the person      exit 6   by its code
+  x Busy              couldn't try, nothing was written        -> retry later          exit 5   503
+    + NotSaved, CannotDrive, NewerVersion
+  x Superseded        overtaken; dropped, journalled, shown    -> nothing              exit 6   410
+  x Fenced            someone else drives now, we may not      -> stop this driver     exit 5   503
+  x InDoubt           may or may not have happened             -> resume               exit 5   503
+  x Untrusted         the journal can't be believed            -> sealed, a person     exit 4   423
+    + Takeover, BrokenChain, CutShort
+  x Unusable          settings, arguments, a missing part      -> mend it, try again   exit 2   400
+* InvariantBroken     a bug of ours                            -> crash
+
+Every HoldfastError has a stable `code`, a message that says what happened with which values, and a `hint`: the next step.
+"""
+
+from typing import ClassVar
+
+__all__ = [
+    "BrokenChain",
+    "Busy",
+    "CannotDrive",
+    "CutShort",
+    "Fenced",
+    "HoldfastError",
+    "InDoubt",
+    "InvariantBroken",
+    "NewerVersion",
+    "NotSaved",
+    "Refused",
+    "Superseded",
+    "Takeover",
+    "Untrusted",
+    "Unusable",
+]
+
+
+class HoldfastError(Exception):
+    """What every error of ours is; `code` is stable, `hint` is the next step."""
+
+    exit_code: ClassVar[int] = 1
+    default_code: ClassVar[str] = "error"
+
+    def __init__(self, message: str, *, code: str | None = None, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.hint = hint
+
+
+class Refused(HoldfastError):
+    """Not allowed now; nothing was written. Tell the person."""
+
+    exit_code = 6
+    default_code = "refused"
+
+
+class Busy(HoldfastError):
+    """It could not be tried; nothing was written. Try again later."""
+
+    exit_code = 5
+    default_code = "busy"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        holder: str | None = None,
+        held_seconds: float | None = None,
+        code: str | None = None,
+        hint: str = "try again",
+    ) -> None:
+        super().__init__(message, code=code, hint=hint)
+        self.holder = holder
+        self.held_seconds = held_seconds
+
+
+class NotSaved(Busy):
+    """The write failed, and it is durably known that nothing of it was kept."""
+
+    default_code = "not_saved"
+
+
+class CannotDrive(Busy):
+    """This process lacks the turn's model, workspace or one of its tools; the turn stays as it is."""
+
+    default_code = "cannot_drive"
+
+
+class NewerVersion(Busy):
+    """A genuine record of a newer Holdfast: this program reads the session, but never writes it."""
+
+    default_code = "newer_version"
+
+
+class Superseded(HoldfastError):
+    """Overtaken by something journalled earlier; dropped, and shown to followers."""
+
+    exit_code = 6
+    default_code = "superseded"
+
+
+class Fenced(HoldfastError):
+    """Another driver has the session now; this one must stop."""
+
+    exit_code = 5
+    default_code = "fenced"
+
+
+class InDoubt(HoldfastError):
+    """It may or may not have happened; reopening finds out."""
+
+    exit_code = 5
+    default_code = "in_doubt"
+
+
+class Untrusted(HoldfastError):
+    """The journal can't be believed. The session is sealed until a person decides."""
+
+    exit_code = 4
+    default_code = "sealed"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        at_seq: int | None = None,
+        segment: str | None = None,
+        byte: int | None = None,
+        code: str | None = None,
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, code=code, hint=hint)
+        self.at_seq = at_seq
+        self.segment = segment
+        self.byte = byte
+        # Where what the attempt had produced is kept, for people; filled by whoever put it there.
+        self.quarantined: tuple[str, ...] = ()
+
+
+class Takeover(Untrusted):
+    """Somebody without our key changed history while we were away."""
+
+    default_code = "takeover"
+
+
+class BrokenChain(Untrusted):
+    """A complete record does not verify."""
+
+    default_code = "broken"
+
+
+class CutShort(Untrusted):
+    """History that was acknowledged is missing."""
+
+    default_code = "cut_short"
+
+
+class Unusable(HoldfastError):
+    """A setting, an argument or a part of the system is not as it must be; nothing was tried."""
+
+    exit_code = 2
+    default_code = "usage"
+
+
+class InvariantBroken(Exception):
+    """A bug of ours. Never caught to go on: the process stops, and the journal says where it was."""

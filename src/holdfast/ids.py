@@ -1,0 +1,70 @@
+"""
+The names of things, as types, and the one rule for what a session may be called.
+
+Nothing here is random or reads a clock: ids that must be unpredictable are minted at the rim and come in.
+Ids that must be the same after a crash (calls, approvals) are computed from what they belong to.
+"""
+
+import base64
+import re
+from typing import NewType
+
+from blake3 import blake3
+
+from holdfast.errors import Unusable
+
+SessionId = NewType("SessionId", str)
+InstanceId = NewType("InstanceId", str)
+TurnId = NewType("TurnId", str)
+InputId = NewType("InputId", str)
+CallId = NewType("CallId", str)
+ApprovalId = NewType("ApprovalId", str)
+GrantId = NewType("GrantId", str)
+PersonId = NewType("PersonId", str)
+
+ID_PART = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
+
+
+def session_id(text: str) -> SessionId:
+    """
+    Read `channel/thread`; a bare NAME means `local/NAME`.
+
+    >>> session_id("ops/api")
+    'ops/api'
+    >>> session_id("notes")
+    'local/notes'
+    """
+    channel, slash, thread = text.partition("/")
+    if not slash:
+        channel, thread = "local", channel
+    if not (ID_PART.match(channel) and ID_PART.match(thread)):
+        raise Unusable(
+            f"{text!r} is no session id",
+            code="malformed",
+            hint="use CHANNEL/THREAD, each of a-z, 0-9, '.', '_', '-' (64 at most, first a letter or digit)",
+        )
+    return SessionId(f"{channel}/{thread}")
+
+
+def short_digest(*parts: str | bytes) -> str:
+    """26 lower-case base-32 characters (130 bits) over the parts, each length-prefixed."""
+    hasher = blake3()
+    for part in parts:
+        raw = part.encode() if isinstance(part, str) else part
+        hasher.update(len(raw).to_bytes(8, "big"))
+        hasher.update(raw)
+    return base64.b32encode(hasher.digest(length=17)).decode().lower()[:26]
+
+
+def turn_id(ordinal: int) -> TurnId:
+    return TurnId(f"t{ordinal}")
+
+
+def call_id(instance: InstanceId, turn: TurnId, model_call: int, index: int) -> CallId:
+    """The same call has the same id after any crash; a provider's own id is only data."""
+    return CallId("c-" + short_digest("call", instance, turn, str(model_call), str(index)))
+
+
+def approval_id(instance: InstanceId, call: CallId, attempt: int) -> ApprovalId:
+    """`attempt` counts the prompts of one call: an edit makes a new plan, and a new prompt."""
+    return ApprovalId("a-" + short_digest("approval", instance, call, str(attempt)))

@@ -1,0 +1,173 @@
+"""
+Where sessions' histories live. Files, PostgreSQL and memory keep the same contract; `holdfast.testing` has the suite that checks it.
+
+A journal is a chain of records that only holders of the home's key can extend. There is one verb that writes, `Journal.append`:
+it takes the session's write lock, brings the caller up to the head, lets the caller decide what to add, and makes that durable.
+Locking is inside; no lock is held when a call returns, so none can be held over a model call, a tool, a prompt or a summary.
+
+What an error means for durability:
+
+* `Refused`, or anything else raised by the caller's own `decide`: nothing of that caller was written; it passes through unchanged.
+* `Busy`: the lock could not be had in time; nothing was written.   `NotSaved`: the write failed, and it is durably known that nothing was kept.
+* `NewerVersion`: a genuine record that this program can't read is in the way; nothing was written.
+* `Fenced`: the epoch given is not the session's driver's any more; nothing was written.
+* `InDoubt`: the batch may or may not be durable; the handle is spent. Reopen: what is found then is the truth.
+* `Untrusted` (`Takeover`, `BrokenChain`, `CutShort`): the session is sealed, durably; nothing was written. Sticky for this handle.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from holdfast.ids import InstanceId, SessionId
+from holdfast.journal.record import Draft, Head, Record
+
+__all__ = ["Appended", "Check", "Claim", "Decide", "Draft", "Head", "Journal", "JournalStore", "Record", "SealMark", "Section"]
+
+
+class Check(Enum):
+    """How much of the journal an append looks at before it believes it."""
+
+    SHORT = "short"
+    """Identity and size of the active segment, and every record past the handle's own position. For writes close together."""
+
+    FENCE = "fence"
+    """Also re-hash the active segment's whole prefix: for whoever comes back from a model, a tool, a prompt or a summary."""
+
+
+class Section(NamedTuple):
+    """What `decide` is given, with the write lock held."""
+
+    suffix: Sequence[Record]
+    """Every record after `since`, others' and those that this very commit adds before ours, in order. All verified."""
+
+    now: int
+    """The `at` that the drafts will get: Unix milliseconds, never before the last record."""
+
+
+Decide = Callable[[Section], Sequence[Draft]]
+"""
+Called once, with the lock held, off the event loop: pure and quick. No drafts: nothing is written, and the append returns the head as it is.
+All drafts of one decide are kept or none is. Appends that wait together are decided one after another, and made durable by one write and one sync.
+"""
+
+
+class Appended(NamedTuple):
+    head: Head
+    suffix: tuple[Record, ...]
+    """Every record after `since`, ours included: fold these, and nothing else, to move on. Durable, all of them."""
+
+
+class Claim(Protocol):
+    """The right to drive one session's turns. Dies with the process; never taken from a living one."""
+
+    @property
+    def epoch(self) -> int:
+        """Higher than that of any record of the journal when the claim was made."""
+        ...
+
+    async def release(self) -> None:
+        """Idempotent."""
+        ...
+
+
+class SealMark(msgspec.Struct, frozen=True):
+    """Why a session refuses writes until a person unseals it."""
+
+    code: str  # takeover, broken, cut_short
+    detail: str
+    at_seq: int | None = None  # the last record that verified
+
+
+class Journal(Protocol):
+    """One handle on one session's journal: its position, and its fence. Not shared between attempts; any number may exist."""
+
+    @property
+    def session(self) -> SessionId: ...
+    @property
+    def instance(self) -> InstanceId: ...
+    @property
+    def head(self) -> Head:
+        """The last record this handle has verified or written."""
+        ...
+
+    @property
+    def sealed(self) -> SealMark | None: ...
+
+    async def load(self, fold: Callable[[Record], None], *, after: int = 0) -> Head:
+        """
+        Hand every verified record with seq > `after` to `fold`, in order, off the event loop; return the head reached.
+
+        Bounded memory. Past the anchor nothing is handed on before it has been made durable (the lock is taken for that). An error raised by `fold` stops it.
+        On a sealed session it hands over what verifies, up to the damage, and raises nothing.
+        """
+        ...
+
+    async def append(self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT) -> Appended:
+        """The one verb that writes; see the module's law. `epoch` is a driver's; None is anyone's (a message, an answer, a cancel, a mirror)."""
+        ...
+
+    def append_now(self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT) -> Appended:
+        """The same, for synchronous callers; blocks the thread. Inside an append of the same thread it is refused as a bug, not deadlocked."""
+        ...
+
+    async def claim(self) -> Claim | None:
+        """Try to become the session's driver; None when somebody else is. Never waits for them."""
+        ...
+
+    async def quarantine(self, kind: str, payload: bytes) -> str:
+        """Keep bytes (a JSON object, UTF-8) that could not go into the journal, durably, beside it. Returns where, for people. Works on a sealed session."""
+        ...
+
+    async def quarantined(self) -> Sequence[str]:
+        """Where everything kept so far is, oldest first."""
+        ...
+
+    async def keep_output(self, data: bytes) -> str:
+        """Keep a tool's full output durably beside the journal; returns its digest, by which `output` finds and checks it."""
+        ...
+
+    async def output(self, digest: str) -> bytes: ...
+
+    def where(self) -> Sequence[Path]:
+        """The journal's files, oldest first; empty for stores without files."""
+        ...
+
+    async def sync_anchor(self) -> None:
+        """Make the anchor durable too: at a turn's end or pause."""
+        ...
+
+    async def close(self) -> None:
+        """Idempotent; waits for a running append."""
+        ...
+
+
+class JournalStore(Protocol):
+    """All sessions of one home."""
+
+    async def create(self, session: SessionId, instance: InstanceId, first: Sequence[Draft], *, origin: str, by: str) -> Journal:
+        """
+        Bear a session, whole or not at all: anchor, journal with its `first` records, then SessionCreated in the home's journal.
+
+        A living session of that name: `Refused` with code `exists`. With origin `unseal` or `restore` it takes the place of the life before, whose bytes stay.
+        """
+        ...
+
+    async def open(self, session: SessionId) -> Journal:
+        """Verify closed segments by digest and the active one record by record. `Refused` with code `unknown` when there is none."""
+        ...
+
+    async def sessions(self) -> Sequence[SessionId]:
+        """Every living session, sorted, from the home's journal."""
+        ...
+
+    async def home(self) -> Journal:
+        """The home's own journal (grants, tokens, registry): same contract, never rotated by unseal."""
+        ...
+
+    async def delete(self, session: SessionId, *, by: str) -> None: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,125 @@
+"""
+What a person is asked, and what their answer is bound to.
+
+The digest covers everything that would make it another request: tool and definition, exact arguments, what the look at the world found, the context,
+the rule that decided, and the text that is shown. Only what is offered here, and journalled, may be answered.
+"""
+
+import msgspec
+from blake3 import blake3
+
+from holdfast import limits
+from holdfast.ids import CallId, TurnId, approval_id
+from holdfast.session.authority import TurnContext
+from holdfast.session.events import ApprovalRequested, OptionOffered
+from holdfast.session.plan import Binding, ToolDefinition
+from holdfast.session.policy import Ask
+
+APPROVE_ONCE = "approve_once"
+APPROVE_SESSION = "approve_session"
+APPROVE_FOLDER = "approve_folder"
+APPROVE_EVERYWHERE = "approve_everywhere"
+EDIT = "edit"
+DENY = "deny"
+ANSWER = "answer"
+SCOPES = {APPROVE_SESSION: "session", APPROVE_FOLDER: "folder", APPROVE_EVERYWHERE: "everywhere"}
+"""Options that leave a grant behind, and its scope."""
+
+
+def plan_digest(*, context: TurnContext, call: CallId, definition: ToolDefinition, arguments: str, binding: Binding, rule: str, display: str) -> str:
+    """The fingerprint of what would run, and of what was shown."""
+    parts = (
+        "plan/1",
+        context.session,
+        context.instance,
+        context.turn,
+        call,
+        definition.digest(),
+        arguments,
+        binding.digest(),
+        blake3(msgspec.json.encode(context)).hexdigest(),
+        rule,
+        display,
+    )
+    return blake3(msgspec.json.encode(parts)).hexdigest()
+
+
+def shown(binding: Binding, ask: Ask) -> str:
+    """The prompt's text: warnings first, then what would run, complete."""
+    head = [f"! {warning}" for warning in binding.warnings]
+    if not binding.confined:
+        head.insert(0, "! runs UNCONFINED: it could read keys and answer prompts on this machine")
+    if ask.in_doubt_twin:
+        head.append("! an earlier attempt of this very call is in doubt: it may have happened already")
+    return "\n".join([*head, binding.display])
+
+
+def folder_of(definition: ToolDefinition, binding: Binding) -> str | None:
+    """What approve_folder would free: the folder a command runs in, or the one a file is in."""
+    if definition.kind == "shell":
+        return binding.cwd
+    if definition.kind in ("read_file", "write_file") and binding.path is not None:
+        return binding.path.rsplit("/", 1)[0] or "/"
+    return None
+
+
+def options_for(definition: ToolDefinition, binding: Binding, ask: Ask, choices: tuple[str, ...] = ()) -> tuple[OptionOffered, ...]:
+    """In the fixed order; what is not safe to remember is not offered."""
+    if definition.kind == "question":
+        chosen = [OptionOffered(choice, f"answers: {choice}") for choice in choices]
+        return (*chosen, OptionOffered(ANSWER, "answers in your own words; it grants nothing"), OptionOffered(DENY, "declines to answer"))
+    once = OptionOffered(APPROVE_ONCE, "this call, once")
+    deny = OptionOffered(DENY, "nothing runs; remembers nothing")
+    if not binding.confined:
+        return (once, deny)
+    edit = OptionOffered(EDIT, "other arguments instead: shown again before anything runs")
+    if not binding.readable or ask.in_doubt_twin:
+        return (once, edit, deny)
+    what = "this exact command" if definition.kind == "shell" else f"{definition.name} with these exact arguments"
+    offered = [once, OptionOffered(APPROVE_SESSION, f"{what}, in this session")]
+    if folder := folder_of(definition, binding):
+        below = (
+            f"this exact command run in {folder} or below" if definition.kind == "shell" else f"{definition.name} on any path in {folder} or below"
+        )
+        offered.append(OptionOffered(APPROVE_FOLDER, f"{below}, in any session of yours"))
+    offered.append(OptionOffered(APPROVE_EVERYWHERE, f"{what}, in any session of yours"))
+    return (*offered, edit, deny)
+
+
+def request(
+    *,
+    context: TurnContext,
+    turn: TurnId,
+    call: CallId,
+    definition: ToolDefinition,
+    arguments: str,
+    binding: Binding,
+    ask: Ask,
+    prompt: int,
+    now: int,
+    choices: tuple[str, ...] = (),
+) -> ApprovalRequested | None:
+    """The prompt as it is journalled; None when it is too long for a person to judge."""
+    display = shown(binding, ask)
+    if len(display) > limits.DISPLAY_CHARS_MAX:
+        return None
+    question = definition.kind == "question"
+    return ApprovalRequested(
+        approval=approval_id(context.instance, call, prompt),
+        turn=turn,
+        call=call,
+        tool=definition.name,
+        definition=definition.digest(),
+        arguments=arguments,
+        binding=binding.digest(),
+        display=display,
+        digest=plan_digest(context=context, call=call, definition=definition, arguments=arguments, binding=binding, rule=ask.rule, display=display),
+        options=options_for(definition, binding, ask, choices),
+        may_answer=ask.may_answer,
+        expires_at=now + ask.expires_after_seconds * 1000,
+        kind="question" if question else "approval",
+        cwd=binding.cwd,
+        path=binding.path,
+        dangerous=not question and (not binding.confined or not binding.readable or ask.in_doubt_twin),
+        reason=ask.reason,
+    )

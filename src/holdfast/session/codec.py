@@ -1,0 +1,63 @@
+"""
+Between events and the bytes of a record: stored names, versions, upcasting.
+
+A stored name never changes its meaning. When a body's shape changes, its version goes up and `UPCASTS` learns to read the older one.
+A name or version from the future is refused (`NewerVersion`), never skipped: the session is then read-only for this program.
+Golden files of every version ever released are under tests/golden and are never regenerated.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, cast, get_args
+
+import msgspec
+
+from holdfast.errors import BrokenChain, NewerVersion
+from holdfast.session.events import Event, SessionEvent
+
+
+def _stored_name(kind: type[Event]) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+
+
+EVENT_TYPES: Mapping[str, type[Event]] = {_stored_name(kind): kind for kind in get_args(SessionEvent)}
+VERSIONS: Mapping[str, int] = dict.fromkeys(EVENT_TYPES, 1)
+"""The version written today, by stored name."""
+
+UPCASTS: Mapping[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
+"""From (name, older version): one step up, on the decoded body."""
+
+_NAMES = {kind: name for name, kind in EVENT_TYPES.items()}
+_DECODERS: dict[tuple[str, int], Callable[[bytes], Any]] = {
+    (name, VERSIONS[name]): msgspec.json.Decoder(kind).decode for name, kind in EVENT_TYPES.items()
+}
+_encode = msgspec.json.Encoder().encode
+
+
+def encode(event: SessionEvent) -> tuple[str, int, bytes]:
+    """(stored name, version, body)."""
+    name = _NAMES[type(event)]
+    return name, VERSIONS[name], _encode(event)
+
+
+def decode(type_: str, version: int, body: bytes, *, seq: int = 0) -> SessionEvent:
+    decoder = _DECODERS.get((type_, version))
+    try:
+        if decoder is not None:
+            event: SessionEvent = decoder(body)
+            return event
+        return _upcast(type_, version, body)
+    except msgspec.ValidationError as exc:
+        raise BrokenChain(f"record {seq} is a genuine {type_} of version {version}, but its body does not fit: {exc}", at_seq=seq) from exc
+
+
+def _upcast(type_: str, version: int, body: bytes) -> SessionEvent:
+    if type_ not in EVENT_TYPES or version > VERSIONS[type_]:
+        raise NewerVersion(
+            f"the journal has a {type_!r} record of version {version}, which this Holdfast does not know",
+            hint="upgrade Holdfast to go on with this session; nothing is wrong with it, and reading works",
+        )
+    fields = msgspec.json.decode(body, type=dict[str, Any])
+    for step in range(version, VERSIONS[type_]):
+        fields = UPCASTS[type_, step](fields)
+    return cast(SessionEvent, msgspec.convert(fields, EVENT_TYPES[type_]))

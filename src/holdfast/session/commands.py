@@ -1,0 +1,217 @@
+"""
+Wishes, in the imperative. `decide` turns one into events, or refuses it.
+
+A command carries all that deciding needs and that is not in the state: settings of now, what an adapter saw, active grants. Times come with `decide`.
+"""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.ids import ApprovalId, CallId, TurnId
+from holdfast.session.authority import MessageSource, TurnContext, Workspace
+from holdfast.session.events import CallOutcome, InputKind, Loop
+from holdfast.session.home_events import GrantProposed
+from holdfast.session.messages import ModelAnswer, ProposedCall, Usage
+from holdfast.session.policy import Looked, Policy
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """A wish."""
+
+
+class AcceptInput(Command, frozen=True):
+    """Take a message in. `context` is a child's, already narrowed; a message's own is made from its source."""
+
+    text: str
+    source: MessageSource | None
+    agent: str
+    model: str
+    policy: Policy
+    workspace: Workspace | None = None
+    dedup: str | None = None
+    kind: InputKind = "message"
+    loop: Loop = "ours"
+    context: TurnContext | None = None
+
+
+class StartTurn(Command, frozen=True):
+    epoch: int
+
+
+class StartModelCall(Command, frozen=True):
+    turn: TurnId
+    epoch: int
+    policy: Policy
+
+
+class TakeAnswer(Command, frozen=True):
+    turn: TurnId
+    number: int
+    answer: ModelAnswer
+    policy: Policy
+
+
+class TakeFailure(Command, frozen=True):
+    """`final` is the runtime's word that it won't be tried again."""
+
+    turn: TurnId
+    number: int
+    kind: str
+    message: str
+    final: bool
+    line: int | None = None
+
+
+class ProposeCalls(Command, frozen=True):
+    """A foreign loop's model wants these."""
+
+    turn: TurnId
+    calls: tuple[ProposedCall, ...]
+    text: str
+    policy: Policy
+
+
+class DecideCalls(Command, frozen=True):
+    """What a look at the proposed calls found; say for each whether it runs, asks or is denied."""
+
+    turn: TurnId
+    looked: tuple[Looked, ...]
+    policy: Policy
+    grants: tuple[GrantProposed, ...] = ()
+
+
+class StartTool(Command, frozen=True):
+    """Everything is prepared: look at it once more under the policy of now, then make the start durable."""
+
+    turn: TurnId
+    looked: Looked
+    policy: Policy
+    grants: tuple[GrantProposed, ...]
+    epoch: int
+    process: dict[str, Any] | None = None
+
+
+class FinishCall(Command, frozen=True):
+    turn: TurnId
+    call: CallId
+    run: int
+    outcome: CallOutcome
+    text: str
+    code: str | None = None
+    output: str | None = None
+
+
+class ParkTurn(Command, frozen=True):
+    turn: TurnId
+
+
+class ResumeTurn(Command, frozen=True):
+    turn: TurnId
+    epoch: int
+
+
+class EndTurn(Command, frozen=True):
+    """Close a turn with nothing left to do, for the reason that its state gives. Of a foreign loop: with this reply."""
+
+    turn: TurnId
+    policy: Policy
+    reply: str | None = None
+
+
+class FailTurn(Command, frozen=True):
+    """End a turn for a reason from outside the state. Calls not started are cancelled, started ones are in doubt."""
+
+    turn: TurnId
+    code: str
+    message: str
+    hint: str | None = None
+
+
+class AnswerApproval(Command, frozen=True):
+    approval: ApprovalId
+    option: str
+    by: str
+    answer_id: str
+    digest: str | None = None
+    reason: str | None = None
+    arguments: str | None = None
+    grant: str | None = None
+    asserted_by: str | None = None
+
+
+class Cancel(Command, frozen=True):
+    """Stop what runs and waits. `turn` None: every open turn. `may_all`: the operator or an admin, who may cancel others' turns."""
+
+    by: str
+    turn: TurnId | None = None
+    may_all: bool = False
+
+
+class Expire(Command, frozen=True):
+    """Close every prompt whose time is over."""
+
+
+class Recover(Command, frozen=True):
+    """A driver with this epoch found the session: settle what earlier ones left in flight."""
+
+    epoch: int
+
+
+class RecordCompaction(Command, frozen=True):
+    """A summary is ready. Taken only if what it summarised is still there (`compactions` unchanged) and tokens really fall."""
+
+    summary: str
+    turns: int
+    compactions: int
+    tokens_before: int
+    tokens_after: int
+    trigger: str
+    usage: Usage = Usage()
+
+
+class QueueDelivery(Command, frozen=True):
+    turn: TurnId
+    channel: str
+    part: str
+    kind: str
+    text: str
+
+
+class MarkDelivery(Command, frozen=True):
+    delivery: str
+    became: str  # sent, confirmed, failed, in_doubt
+    detail: str = ""
+
+
+class CloseLife(Command, frozen=True):
+    """The last command on carried-over history: nothing of it is owed any more."""
+
+    by: str
+    reason: str
+    attached: tuple[str, ...] = ()
+
+
+SessionCommand = (
+    AcceptInput
+    | StartTurn
+    | StartModelCall
+    | TakeAnswer
+    | TakeFailure
+    | ProposeCalls
+    | DecideCalls
+    | StartTool
+    | FinishCall
+    | ParkTurn
+    | ResumeTurn
+    | EndTurn
+    | FailTurn
+    | AnswerApproval
+    | Cancel
+    | Expire
+    | Recover
+    | RecordCompaction
+    | QueueDelivery
+    | MarkDelivery
+    | CloseLife
+)

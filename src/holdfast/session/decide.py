@@ -1,0 +1,114 @@
+"""
+From a wish to facts: `decide(state, command, now)` gives the events to append, or refuses.
+
+Pure and O(1) in the session's length. The events it gives are legal by construction: `commit` folds each into the state before the next command of the same commit
+is decided, and a move that the table does not list is a bug of ours. The work is in `decide_*.py`, one file per part of a turn's life.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, assert_never
+
+from holdfast.errors import InvariantBroken
+from holdfast.session import decide_answers, decide_calls, decide_inputs, decide_life, decide_turns
+from holdfast.session.commands import (
+    AcceptInput,
+    AnswerApproval,
+    Cancel,
+    CloseLife,
+    DecideCalls,
+    EndTurn,
+    Expire,
+    FailTurn,
+    FinishCall,
+    MarkDelivery,
+    ParkTurn,
+    ProposeCalls,
+    QueueDelivery,
+    RecordCompaction,
+    Recover,
+    ResumeTurn,
+    SessionCommand,
+    StartModelCall,
+    StartTool,
+    StartTurn,
+    TakeAnswer,
+    TakeFailure,
+)
+from holdfast.session.decided import Decided
+from holdfast.session.events import SessionEvent
+from holdfast.session.evolve import evolve
+from holdfast.session.state import SessionState
+from holdfast.session.transitions import IllegalTransition
+
+
+def decide(state: SessionState, command: SessionCommand, *, now: int) -> Decided:  # noqa: C901, PLR0911, PLR0912  # one line per command
+    """`now` is the time the events will carry: never before the last record."""
+    match command:
+        case AcceptInput():
+            return decide_inputs.accept_input(state, command, now)
+        case StartTurn():
+            return decide_inputs.start_turn(state, command)
+        case StartModelCall():
+            return decide_turns.start_model_call(state, command)
+        case TakeAnswer():
+            return decide_turns.take_answer(state, command)
+        case TakeFailure():
+            return decide_turns.take_failure(state, command)
+        case ParkTurn():
+            return decide_turns.park_turn(state, command)
+        case ResumeTurn():
+            return decide_turns.resume_turn(state, command)
+        case EndTurn():
+            return decide_turns.end_turn(state, command)
+        case FailTurn():
+            return decide_turns.fail_turn(state, command)
+        case ProposeCalls():
+            return decide_calls.propose_calls(state, command)
+        case DecideCalls():
+            return decide_calls.decide_calls(state, command, now)
+        case StartTool():
+            return decide_calls.start_tool(state, command, now)
+        case FinishCall():
+            return decide_calls.finish_call(state, command)
+        case AnswerApproval():
+            return decide_answers.answer_approval(state, command, now)
+        case Expire():
+            return decide_answers.expire(state, now)
+        case Cancel():
+            return decide_turns.cancel(state, command)
+        case Recover():
+            return decide_life.recover(state, command)
+        case RecordCompaction():
+            return decide_life.record_compaction(state, command)
+        case QueueDelivery():
+            return decide_life.queue_delivery(state, command)
+        case MarkDelivery():
+            return decide_life.mark_delivery(state, command)
+        case CloseLife():
+            return decide_life.close_life(state, command)
+        case _:
+            assert_never(command)
+
+
+class Committed(NamedTuple):
+    state: SessionState
+    events: tuple[SessionEvent, ...]
+    decided: tuple[Decided, ...]
+
+
+def commit(state: SessionState, commands: Sequence[SessionCommand], *, now: int) -> Committed:
+    """Decide commands one after another, each against the state that the ones before it lead to."""
+    events: list[SessionEvent] = []
+    decided: list[Decided] = []
+    for command in commands:
+        outcome = decide(state, command, now=now)
+        decided.append(outcome)
+        for event in outcome.events:
+            try:
+                state = evolve(state, event, seq=state.seq + 1, at=now)
+            except IllegalTransition as exc:
+                raise InvariantBroken(f"{type(command).__name__} decided on something illegal: {exc}") from exc
+        events.extend(outcome.events)
+        if outcome.refusal is not None:
+            break
+    return Committed(state, tuple(events), tuple(decided))

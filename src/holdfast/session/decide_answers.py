@@ -1,0 +1,164 @@
+"""Answers to prompts: who may, what to, once; and the end of a prompt's time."""
+
+import msgspec
+
+from holdfast.errors import Refused
+from holdfast.ids import CallId, TurnId
+from holdfast.session.approvals import ANSWER, DENY, EDIT
+from holdfast.session.authority import LostContext
+from holdfast.session.commands import AnswerApproval
+from holdfast.session.decided import Decided, refused
+from holdfast.session.events import AnswerRefused, ApprovalAnswered, ApprovalClosed, CallFinished, SessionEvent
+from holdfast.session.state import Approval, Call, Phase, SessionState, SettledApproval, Turn
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """Recorded, now or before. `waiting`: siblings still need an answer, so nothing runs yet."""
+
+    turn: TurnId
+    call: CallId
+    option: str
+    waiting: bool
+    again: bool = False  # the very same answer was there already
+
+
+_CLOSED = {
+    "expired": ("expired", "its time is over"),
+    "superseded": ("superseded", "a later message took its place"),
+    "cancelled": ("cancelled", "it was cancelled"),
+    "voided": ("voided", "what would run has changed, or may no longer run"),
+}
+
+
+def answer_approval(state: SessionState, command: AnswerApproval, now: int) -> Decided:
+    """The first journalled answer, supersede, cancel or expiry wins; every later one is refused with its reason."""
+    where = state.approvals.get(command.approval)
+    if where is None:
+        return _of_the_past(state, command)
+    turn, call = state.turns[where[0]], state.open_call(where[0], where[1])
+    if call is None or call.approval is None:
+        return refused("unknown", f"there is no approval {command.approval}", hint="`holdfast approvals list` shows what waits")
+    approval = call.approval
+    if settled := _settled(approval, command, turn, call):
+        return settled
+    if flaw := _flaw(turn, approval, command, now):
+        return flaw
+    return _take(turn, call, approval, command)
+
+
+def _of_the_past(state: SessionState, command: AnswerApproval) -> Decided:
+    settled: SettledApproval | None = state.settled.get(command.approval)
+    if settled is None:
+        return refused("unknown", f"there is no approval {command.approval}", hint="`holdfast approvals list` shows what waits")
+    if settled.answer_id == command.answer_id:
+        return _same_answer(settled.option, settled.by, command) or Decided(
+            outcome=Answered(settled.turn, settled.call, settled.option or "", waiting=False, again=True)
+        )
+    return _over(settled.closed_as, settled.by, settled.option)
+
+
+def _same_answer(option: str | None, by: str | None, command: AnswerApproval) -> Decided | None:
+    if (option, by) == (command.option, command.by):
+        return None
+    return refused(
+        "already_answered", f"the answer id {command.answer_id!r} was used for another answer", hint="leave the answer id out, or use a new one"
+    )
+
+
+def _over(closed_as: str | None, by: str | None, option: str | None) -> Decided:
+    if by is None and closed_as is not None:
+        code, why = _CLOSED[closed_as]
+        return refused(code, f"this prompt is closed: {why}", hint="ask again if it is still wanted")
+    return refused("already_answered", f"{by} has answered this already ({option})", hint="`holdfast approvals show` has the record")
+
+
+def _settled(approval: Approval, command: AnswerApproval, turn: Turn, call: Call) -> Decided | None:
+    answer = approval.answer
+    if answer is not None and answer.answer_id == command.answer_id:
+        again = Answered(turn.turn, call.call, answer.option, waiting=bool(turn.waiting), again=True)
+        return _same_answer(answer.option, answer.by, command) or Decided(outcome=again)
+    if approval.is_open:
+        return None
+    return _over(approval.closed_as, answer.by if answer else None, answer.option if answer else None)
+
+
+def _flaw(turn: Turn, approval: Approval, command: AnswerApproval, now: int) -> Decided | None:
+    asked = approval.asked
+    if now >= asked.expires_at:
+        return refused("expired", "this prompt is closed: its time is over", hint="ask again if it is still wanted")
+    if isinstance(turn.context, LostContext):
+        code = "expired" if turn.context.legacy else "no_authority"
+        return refused(code, f"nothing can run for this prompt: {turn.context.reason}", hint="ask again")
+    if command.by not in asked.may_answer:
+        return _wrong_approver(approval, command)
+    if command.digest is not None and command.digest != asked.digest:
+        return refused("plan_changed", "the answer speaks of another plan than the prompt's", hint="look at the prompt again, then answer it")
+    offered = tuple(each.option for each in asked.options)
+    if command.option not in offered:
+        return refused("option_unavailable", f"{command.option!r} is not offered here", hint=f"offered: {', '.join(offered)}")
+    if (command.option == EDIT) != (command.arguments is not None):
+        return refused("option_unavailable", "new arguments go with `edit`, and `edit` with new arguments", hint="--arguments '{...}'")
+    if command.option == ANSWER and not (command.reason or "").strip():
+        return refused("option_unavailable", "`answer` needs the words", hint="--reason 'your answer'")
+    return None
+
+
+def _wrong_approver(approval: Approval, command: AnswerApproval) -> Decided:
+    """Refused, and journalled for the audit: but not without bound, or strangers could fill the journal."""
+    asked = approval.asked
+    refusal = Refused(f"{command.by} may not answer this prompt", code="wrong_approver", hint=f"{' or '.join(asked.may_answer)} may; it still stands")
+    if approval.refusals >= _REFUSALS_JOURNALLED_MAX:
+        return Decided(refusal=refusal)
+    audit = AnswerRefused(approval=asked.approval, turn=asked.turn, by=command.by, option=command.option, code="wrong_approver")
+    return Decided((audit,), refusal=refusal)
+
+
+_REFUSALS_JOURNALLED_MAX = 16  # per prompt
+
+
+def _take(turn: Turn, call: Call, approval: Approval, command: AnswerApproval) -> Decided:
+    asked = approval.asked
+    answered = ApprovalAnswered(
+        approval=asked.approval,
+        turn=turn.turn,
+        call=call.call,
+        option=command.option,
+        by=command.by,
+        answer_id=command.answer_id,
+        digest=asked.digest,
+        reason=command.reason,
+        arguments=command.arguments,
+        grant=command.grant,
+        asserted_by=command.asserted_by,
+    )
+    waiting = any(each.call != call.call for each in turn.waiting)
+    outcome = Answered(turn.turn, call.call, command.option, waiting=waiting)
+    return Decided((answered, *_result(turn, call, approval, command)), outcome=outcome)
+
+
+def _result(turn: Turn, call: Call, approval: Approval, command: AnswerApproval) -> tuple[SessionEvent, ...]:
+    """A denial and a question's answer are results at once; an approval only once it ran."""
+    if command.option == DENY:
+        why = f": {command.reason}" if command.reason else ""
+        return (CallFinished(turn=turn.turn, call=call.call, outcome="denied", text=f"Not run: {command.by} denied it{why}.", code="denied"),)
+    if approval.asked.kind == "question":
+        text = command.reason if command.option == ANSWER else command.option
+        return (CallFinished(turn=turn.turn, call=call.call, outcome="ok", text=f"{command.by} answered: {text}"),)
+    return ()
+
+
+def expire(state: SessionState, now: int) -> Decided:
+    """Expiry always denies."""
+    events: list[SessionEvent] = []
+    for turn in state.turns.values():
+        if turn.phase is Phase.ENDED:
+            continue
+        for call in turn.waiting:
+            if call.approval is not None and now >= call.approval.asked.expires_at:
+                text = "Not run: nobody answered in time."
+                approval = call.approval.asked.approval
+                events.append(
+                    ApprovalClosed(approval=approval, turn=turn.turn, call=call.call, closed_as="expired", reason="nobody answered in time")
+                )
+                events.append(CallFinished(turn=turn.turn, call=call.call, outcome="denied", text=text, code="expired"))
+    return Decided(tuple(events))

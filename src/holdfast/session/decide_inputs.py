@@ -1,0 +1,175 @@
+"""Taking messages in, and turning the queue into turns."""
+
+import re
+
+import msgspec
+
+from holdfast import limits
+from holdfast.ids import ApprovalId, InputId, TurnId, turn_id
+from holdfast.session.authority import LostContext, TurnContext, context_from_source, may_supersede, same_authority
+from holdfast.session.commands import AcceptInput, StartTurn
+from holdfast.session.decided import NOTHING, Decided, refused
+from holdfast.session.events import ApprovalClosed, CallFinished, InputAccepted, SessionEvent, TurnEnded, TurnStarted
+from holdfast.session.evolve import dedup_key, text_digest
+from holdfast.session.state import CallStatus, Input, Phase, SessionState, Turn
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The message is in; its turn will be this one, unless it joins the one before it."""
+
+    input: InputId
+    turn: TurnId
+
+
+class Duplicate(msgspec.Struct, frozen=True):
+    """It was here before: this is its turn."""
+
+    turn: TurnId
+
+
+class OnlyAnAnswerWord(msgspec.Struct, frozen=True):
+    """ "yes" is not an approval: these prompts stand, and this is how they are answered."""
+
+    approvals: tuple[ApprovalId, ...]
+    turn: TurnId
+
+
+_YES = ("y", "yes", "yep", "yeah", "ok", "okay", "k", "sure", "go", "go ahead", "do it", "proceed", "approve", "approved", "approve once")
+_YES_TOO = ("approve_once", "allow", "allowed", "accept", "confirm", "confirmed", "yes please")
+_NO = ("n", "no", "nope", "nah", "no thanks", "deny", "denied", "decline", "reject", "rejected", "stop")
+_ANSWER_WORDS = frozenset((*_YES, *_YES_TOO, *_NO))
+
+
+def is_answer_word(text: str) -> bool:
+    """
+    Whether a message is nothing but a word that people use to answer a prompt.
+
+    >>> is_answer_word("Yes!"), is_answer_word("yes, and restart the other one too")
+    (True, False)
+    """
+    return re.sub(r"[\s.!?,'\"`*]+", " ", text.casefold()).strip() in _ANSWER_WORDS
+
+
+def accept_input(state: SessionState, command: AcceptInput, now: int) -> Decided:
+    ordinal = state.inputs + 1
+    turn = turn_id(ordinal)
+    context = command.context or context_from_source(
+        command.source, session=state.session, instance=state.instance, turn=turn, workspace=command.workspace
+    )
+    if command.dedup is not None and (seen := state.dedup.get(dedup_key(context, command.dedup))) is not None:
+        if seen.text != text_digest(command.text):
+            return refused("dedup_conflict", f"the key {command.dedup!r} was used before with another text", hint="use a new key for a new message")
+        return Decided(outcome=Duplicate(seen.turn))
+    if problem := _too_much(state, command):
+        return problem
+    if command.kind == "message" and is_answer_word(command.text) and (asked := _asked_of(state, context.requester, now)):
+        return Decided(outcome=asked)
+    accepted = InputAccepted(
+        input=InputId(f"i{ordinal}"),
+        turn=turn,
+        text=command.text,
+        context=msgspec.Raw(msgspec.json.encode(context)),
+        agent=command.agent,
+        model=command.model,
+        kind=command.kind,
+        loop=command.loop,
+        quotes=command.source.quotes if command.source else (),
+        dedup=command.dedup,
+        asserted_by=command.source.asserted_by if command.source else None,
+    )
+    closing = _superseding(state, command, context, accepted.input) if command.kind == "message" else ()
+    return Decided((accepted, *closing), outcome=Accepted(accepted.input, turn))
+
+
+def _too_much(state: SessionState, command: AcceptInput) -> Decided | None:
+    try:
+        size = len(command.text.encode())
+    except UnicodeEncodeError:
+        return refused("malformed", "the message holds half a character (a lone surrogate)", hint="send well-formed Unicode text")
+    if size > limits.INPUT_TEXT_BYTES_MAX:
+        return refused(
+            "too_large", f"the message has {size} bytes; {limits.INPUT_TEXT_BYTES_MAX} are the most", hint="put it into a file and name the file"
+        )
+    if command.source is not None and len(command.source.quotes) > limits.QUOTES_MAX:
+        return refused("too_large", f"{len(command.source.quotes)} quotes; {limits.QUOTES_MAX} are the most", hint="quote less")
+    if len(state.queued) >= limits.QUEUED_INPUTS_MAX:
+        return refused("too_many", f"{len(state.queued)} messages wait in this session already", hint="wait until some were answered")
+    return None
+
+
+def _asked_of(state: SessionState, person: str | None, now: int) -> OnlyAnAnswerWord | None:
+    for turn in state.turns.values():
+        mine = tuple(
+            call.approval.asked.approval
+            for call in turn.waiting
+            if call.approval is not None and person in call.approval.asked.may_answer and now < call.approval.asked.expires_at
+        )
+        if mine:
+            return OnlyAnAnswerWord(mine, turn.turn)
+    return None
+
+
+def _superseding(state: SessionState, command: AcceptInput, context: TurnContext, by: InputId) -> tuple[SessionEvent, ...]:
+    if command.policy.on_message != "supersede":
+        return ()
+    events: list[SessionEvent] = []
+    for turn in state.turns.values():
+        if turn.phase is Phase.PARKED and turn.waiting and isinstance(turn.context, TurnContext) and may_supersede(context, turn.context):
+            events.extend(_superseded(turn, by))
+    return tuple(events)
+
+
+def _superseded(turn: Turn, by: InputId) -> list[SessionEvent]:
+    """Every call not started gets a synthetic result, answered ones too: the person has moved on."""
+    events: list[SessionEvent] = []
+    for call in turn.calls:
+        if call.status is CallStatus.FINISHED:
+            continue
+        if call.approval is not None and call.approval.closed_as is None:
+            events.append(
+                ApprovalClosed(
+                    approval=call.approval.asked.approval,
+                    turn=turn.turn,
+                    call=call.call,
+                    closed_as="superseded",
+                    reason=f"a later message ({by}) took its place",
+                )
+            )
+        text = "Not run: the person sent another message instead of answering."
+        events.append(CallFinished(turn=turn.turn, call=call.call, outcome="superseded", text=text, code="superseded"))
+    events.append(TurnEnded(turn=turn.turn, outcome="superseded", code="superseded", message="a later message took its place", by_input=by))
+    return events
+
+
+def start_turn(state: SessionState, command: StartTurn) -> Decided:
+    """The next turn takes the longest prefix of the queue with equal authority; nobody's message rides on another's."""
+    if state.running is not None or not state.queued or state.carrying:
+        return NOTHING
+    first, *later = state.queued
+    taken = [first]
+    for each in later:
+        if not _may_join(first, each):
+            break
+        taken.append(each)
+    started = TurnStarted(turn=first.turn, inputs=tuple(each.input for each in taken), epoch=command.epoch)
+    if isinstance(first.context, LostContext):
+        ended = TurnEnded(
+            turn=first.turn,
+            outcome="failed",
+            code="no_authority",
+            message=first.context.reason,
+            hint="send the message again; what it was asked under can't be restored, and nothing runs without it",
+        )
+        return Decided((started, ended), outcome=first.turn)
+    return Decided((started,), outcome=first.turn)
+
+
+def _may_join(first: Input, other: Input) -> bool:
+    return (
+        isinstance(first.context, TurnContext)
+        and isinstance(other.context, TurnContext)
+        and first.kind == other.kind == "message"
+        and first.loop == other.loop == "ours"
+        and (first.agent, first.model) == (other.agent, other.model)
+        and same_authority(first.context, other.context)
+    )

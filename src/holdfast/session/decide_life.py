@@ -1,0 +1,113 @@
+"""What is not one turn's step: recovery, compaction, deliveries, the end of a carried-over life."""
+
+from holdfast.errors import InvariantBroken
+from holdfast.ids import short_digest
+from holdfast.session.commands import CloseLife, MarkDelivery, QueueDelivery, RecordCompaction, Recover
+from holdfast.session.decide_turns import in_doubt, settle_calls
+from holdfast.session.decided import NOTHING, Decided, refused
+from holdfast.session.events import (
+    Compacted,
+    DeliveryConfirmed,
+    DeliveryFailed,
+    DeliveryQueued,
+    DeliverySent,
+    InputDropped,
+    LifeCarried,
+    ModelCallLost,
+    SessionEvent,
+    TurnEnded,
+    TurnResumed,
+)
+from holdfast.session.recovery import Action, case_for, findings_of, turns_to_recover
+from holdfast.session.state import CallStatus, SessionState, Turn
+
+
+def recover(state: SessionState, command: Recover) -> Decided:
+    """Settle what earlier drivers left in flight, by the lettered case of each turn."""
+    events: list[SessionEvent] = []
+    letters: list[tuple[str, str]] = []
+    for turn in turns_to_recover(state, command.epoch):
+        if turn.loop == "foreign":
+            events.extend(_given_up(turn, "loop_lost", "the program that drove this turn is gone"))
+            continue
+        case = case_for(findings_of(turn, command.epoch))
+        letters.append((turn.turn, case.letter))
+        events.extend(_by_case(turn, case.action, command.epoch))
+    return Decided(tuple(events), outcome=tuple(letters))
+
+
+def _by_case(turn: Turn, action: Action, epoch: int) -> list[SessionEvent]:
+    resumed: SessionEvent = TurnResumed(turn=turn.turn, epoch=epoch, after="crash")
+    started = [call for call in turn.calls if call.status is CallStatus.STARTED and call.epoch < epoch]
+    match action:
+        case Action.GO_ON | Action.RUN_AGAIN:
+            return [resumed]
+        case Action.LOSE_MODEL_CALL:
+            if turn.model_call is None:
+                raise InvariantBroken("case B without a model call")
+            return [resumed, ModelCallLost(turn=turn.turn, number=turn.model_call.number)]
+        case Action.RECORD_IN_DOUBT:
+            return [resumed, *(in_doubt(turn, call) for call in started if call.contract == "once")]
+        case Action.END_CANCELLED:
+            ended = TurnEnded(turn=turn.turn, outcome="cancelled", code="cancelled", message=f"cancelled by {turn.cancelled_by}")
+            return [*settle_calls(turn, f"Not run: cancelled by {turn.cancelled_by}."), ended]
+        case Action.FAIL:
+            return _given_up(turn, "crash_loop", f"{turn.attempts} attempts in a row died with no step finished")
+        case Action.IMPOSSIBLE:
+            raise InvariantBroken(f"turn {turn.turn} has a model call and a tool, or a cancel, out together")
+
+
+def _given_up(turn: Turn, code: str, message: str) -> list[SessionEvent]:
+    ended = TurnEnded(
+        turn=turn.turn, outcome="failed", code=code, message=message, hint="look at the log of the process that died, then send the message again"
+    )
+    return [*settle_calls(turn, f"Not run: {message}."), ended]
+
+
+def record_compaction(state: SessionState, command: RecordCompaction) -> Decided:
+    if command.compactions != state.compactions or command.turns > len(state.view.entries):
+        return refused("superseded", "what was summarised is no longer on the path", hint="plan again")
+    if command.tokens_after >= command.tokens_before:
+        return Decided(outcome="nothing gained")
+    compacted = Compacted(
+        summary=command.summary,
+        turns=command.turns,
+        tokens_before=command.tokens_before,
+        tokens_after=command.tokens_after,
+        trigger=command.trigger,
+        usage=command.usage,
+    )
+    return Decided((compacted,), outcome="compacted")
+
+
+def queue_delivery(state: SessionState, command: QueueDelivery) -> Decided:
+    delivery = "d-" + short_digest("delivery", state.instance, command.turn, command.channel, command.part)
+    if delivery in state.deliveries:
+        return Decided(outcome=delivery)
+    queued = DeliveryQueued(delivery=delivery, turn=command.turn, channel=command.channel, kind=command.kind, text=command.text)
+    return Decided((queued,), outcome=delivery)
+
+
+def mark_delivery(state: SessionState, command: MarkDelivery) -> Decided:
+    known = state.deliveries.get(command.delivery)
+    if known is None:
+        return NOTHING
+    match command.became:
+        case "sent":
+            return NOTHING if known.sent else Decided((DeliverySent(delivery=command.delivery),))
+        case "confirmed":
+            return Decided((DeliveryConfirmed(delivery=command.delivery, receipt=command.detail or None),))
+        case _:
+            return Decided((DeliveryFailed(delivery=command.delivery, code=command.became, message=command.detail),))
+
+
+def close_life(state: SessionState, command: CloseLife) -> Decided:
+    """Nothing owed is carried over: open calls are in doubt or voided, prompts voided, queued inputs and deliveries listed but not run."""
+    events: list[SessionEvent] = []
+    for turn in state.turns.values():
+        events.extend(settle_calls(turn, f"Not run: {command.reason}.", closed_as="voided"))
+        events.append(TurnEnded(turn=turn.turn, outcome="cancelled", code="carried_over", message=command.reason))
+    events.extend(InputDropped(input=each.input, reason=command.reason) for each in state.queued)
+    not_run = (*(each.input for each in state.queued), *state.deliveries)
+    events.append(LifeCarried(by=command.by, reason=command.reason, attached=command.attached, not_run=not_run))
+    return Decided(tuple(events))

@@ -1,0 +1,70 @@
+"""Work owed: what `react` says must be done next, by whoever drives. Values only; the runtime performs them."""
+
+import msgspec
+
+from holdfast.ids import CallId, TurnId
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """Something owed."""
+
+
+class BeginTurn(Effect, frozen=True):
+    """Queued inputs wait, and nothing runs."""
+
+
+class Resume(Effect, frozen=True):
+    """A parked turn has all its answers, and nothing else runs."""
+
+    turn: TurnId
+
+
+class CallModel(Effect, frozen=True):
+    turn: TurnId
+
+
+class LookAtCalls(Effect, frozen=True):
+    """Calls to validate, bind and decide."""
+
+    turn: TurnId
+    calls: tuple[CallId, ...]
+
+
+class RunTools(Effect, frozen=True):
+    """Calls that may start now, side by side."""
+
+    turn: TurnId
+    calls: tuple[CallId, ...]
+
+
+class Park(Effect, frozen=True):
+    turn: TurnId
+
+
+class Finish(Effect, frozen=True):
+    """Nothing is left to do in this turn but to say how it ended."""
+
+    turn: TurnId
+
+
+class AwaitModel(Effect, frozen=True):
+    """In flight: a model call. After a crash nobody awaits it; recovery says so."""
+
+    turn: TurnId
+    number: int
+    epoch: int
+
+
+class AwaitTool(Effect, frozen=True):
+    """In flight: a started call."""
+
+    turn: TurnId
+    call: CallId
+    epoch: int
+
+
+class Deliver(Effect, frozen=True):
+    delivery: str
+
+
+SessionEffect = BeginTurn | Resume | CallModel | LookAtCalls | RunTools | Park | Finish | AwaitModel | AwaitTool | Deliver

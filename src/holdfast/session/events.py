@@ -1,0 +1,342 @@
+"""
+Every fact of a session's life, as frozen values. Past tense; never edited; the journal holds nothing else.
+
+An event says all that is needed to fold it: no clock, no settings, no look at the world. Times inside are Unix milliseconds.
+Names and versions as they are stored are in `codec.py`. To add one: here, in
+`SessionEvent`, in `transitions.py`, in `evolve.py` (the type checker insists), and a golden file.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, SessionId, TurnId
+from holdfast.session.messages import Quote, Usage
+
+Loop = Literal["ours", "foreign"]
+InputKind = Literal["message", "job", "reminder", "delegate"]
+TurnOutcome = Literal["completed", "failed", "cancelled", "superseded"]
+CallOutcome = Literal["ok", "error", "denied", "unattended", "superseded", "cancelled", "voided", "timed_out", "in_doubt"]
+ClosedAs = Literal["expired", "superseded", "voided", "cancelled"]
+PromptKind = Literal["approval", "question"]
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A fact about a session."""
+
+
+class SessionBorn(Event, frozen=True):
+    """The first record of a life. What an unseal, fork, import or restore carried over follows it."""
+
+    session: SessionId
+    instance: InstanceId
+    origin: str  # created, unseal, fork, import, restore
+    by: str
+    from_session: SessionId | None = None
+    from_instance: InstanceId | None = None
+    from_seq: int | None = None
+    carried: int = 0  # how many records of the earlier life follow
+
+
+class LifeCarried(Event, frozen=True):
+    """All of the earlier life is here now; nothing of it is owed any more."""
+
+    by: str
+    reason: str
+    attached: tuple[str, ...] = ()  # quarantined outcomes that belong to it
+    not_run: tuple[str, ...] = ()  # inputs and deliveries that were waiting, by id
+
+
+class TailRepaired(Event, frozen=True):
+    """A torn, never acknowledged tail was cut; its bytes are in quarantine."""
+
+    bytes: int
+    quarantine: str
+
+
+class InputAccepted(Event, frozen=True):
+    """A message, with its own authority, kept before anyone is told so. `context` is a TurnContext, restored on every fold."""
+
+    input: InputId
+    turn: TurnId
+    text: str
+    context: msgspec.Raw
+    agent: str
+    model: str
+    kind: InputKind = "message"
+    loop: Loop = "ours"
+    quotes: tuple[Quote, ...] = ()
+    dedup: str | None = None
+    asserted_by: str | None = None
+
+
+class InputDropped(Event, frozen=True):
+    input: InputId
+    reason: str
+
+
+class TurnStarted(Event, frozen=True):
+    turn: TurnId
+    inputs: tuple[InputId, ...]
+    epoch: int
+
+
+class TurnParked(Event, frozen=True):
+    """Nothing can be done before somebody answers: the turn costs no task and no memory from here on."""
+
+    turn: TurnId
+
+
+class TurnResumed(Event, frozen=True):
+    """Another attempt drives the turn on: after a pause, or because the one before died."""
+
+    turn: TurnId
+    epoch: int
+    after: Literal["pause", "crash"]
+
+
+class TurnCancelled(Event, frozen=True):
+    """Wished for, and durable; the turn ends once its started calls have ended."""
+
+    turn: TurnId
+    by: str
+
+
+class TurnEnded(Event, frozen=True):
+    turn: TurnId
+    outcome: TurnOutcome
+    reply: str | None = None
+    code: str | None = None
+    message: str | None = None
+    hint: str | None = None
+    by_input: InputId | None = None  # what superseded it
+
+
+class ModelCallStarted(Event, frozen=True):
+    """Journalled before the call leaves: if we die now, recovery knows that money may have been spent."""
+
+    turn: TurnId
+    number: int
+    epoch: int
+    model: str
+
+
+class CallMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    call: CallId
+    tool: str
+    arguments: str  # the exact JSON text the model wrote
+    provider_id: str | None = None
+
+
+class ModelAnswered(Event, frozen=True):
+    turn: TurnId
+    number: int
+    text: str
+    calls: tuple[CallMade, ...] = ()
+    usage: Usage = Usage()
+    blob: str | None = None
+    blob_adapter: str | None = None
+    line: int | None = None
+
+
+class ModelCallFailed(Event, frozen=True):
+    """It gave no answer, and we know it. `final`: no further try of this call."""
+
+    turn: TurnId
+    number: int
+    kind: str
+    message: str
+    final: bool
+    line: int | None = None
+
+
+class ModelCallLost(Event, frozen=True):
+    """The driver died while the call was out; it is repeated under a new number."""
+
+    turn: TurnId
+    number: int
+
+
+class ModelAnswerDropped(Event, frozen=True):
+    """An answer came that nobody waits for any more: cancelled, superseded, or of an older number."""
+
+    turn: TurnId
+    number: int
+    reason: str
+    usage: Usage = Usage()
+
+
+class CallsProposed(Event, frozen=True):
+    """A foreign loop's model asked for these calls. The twin of ModelAnswered where the model call is not ours."""
+
+    turn: TurnId
+    number: int
+    calls: tuple[CallMade, ...]
+    text: str = ""
+
+
+class CallAllowed(Event, frozen=True):
+    """It may run without asking: by policy, or by a grant. Decided again right before it starts."""
+
+    turn: TurnId
+    call: CallId
+    by: str  # "policy" or a grant's id
+    arguments: str
+    digest: str
+
+
+class OptionOffered(msgspec.Struct, frozen=True):
+    """One way to answer, and in words what it would cover."""
+
+    option: str
+    covers: str
+
+
+class ApprovalRequested(Event, frozen=True):
+    """The turn asks a person. Everything that will be shown, and the digest that an answer is bound to."""
+
+    approval: ApprovalId
+    turn: TurnId
+    call: CallId
+    tool: str
+    definition: str
+    arguments: str  # as they would run
+    binding: str
+    display: str
+    digest: str
+    options: tuple[OptionOffered, ...]
+    may_answer: tuple[str, ...]
+    expires_at: int
+    kind: PromptKind = "approval"
+    cwd: str | None = None
+    path: str | None = None
+    dangerous: bool = False
+    reason: str = ""  # why it asks
+
+
+class ApprovalAnswered(Event, frozen=True):
+    approval: ApprovalId
+    turn: TurnId
+    call: CallId
+    option: str
+    by: str
+    answer_id: str
+    digest: str
+    reason: str | None = None
+    arguments: str | None = None  # with `edit`: what should run instead
+    grant: str | None = None
+    asserted_by: str | None = None
+
+
+class AnswerRefused(Event, frozen=True):
+    """Somebody tried to answer who may not. Kept for the audit; the prompt stands."""
+
+    approval: ApprovalId
+    turn: TurnId
+    by: str
+    option: str
+    code: str
+
+
+class ApprovalClosed(Event, frozen=True):
+    approval: ApprovalId
+    turn: TurnId
+    call: CallId
+    closed_as: ClosedAs
+    reason: str = ""
+
+
+class ToolStarted(Event, frozen=True):
+    """Durable before anything runs. Carries what is needed to find the process again, or to know that it is gone."""
+
+    turn: TurnId
+    call: CallId
+    tool: str
+    arguments: str
+    digest: str
+    contract: Literal["pure", "idempotent", "once"]
+    allowed_by: str  # "policy", a grant's id or an approval's id
+    epoch: int
+    run: int = 1
+    process: dict[str, Any] | None = None
+
+
+class CallFinished(Event, frozen=True):
+    """The one result of one call, real or synthetic."""
+
+    turn: TurnId
+    call: CallId
+    outcome: CallOutcome
+    text: str
+    code: str | None = None
+    output: str | None = None  # digest of the full output kept beside the journal
+
+
+class Compacted(Event, frozen=True):
+    """In the view, the oldest `turns` entries are replaced by this summary. The journal keeps everything."""
+
+    summary: str
+    turns: int
+    tokens_before: int
+    tokens_after: int
+    trigger: str
+    usage: Usage = Usage()
+
+
+class DeliveryQueued(Event, frozen=True):
+    """A reply or a prompt is owed to a channel: one id per (turn, channel, part)."""
+
+    delivery: str
+    turn: TurnId
+    channel: str
+    kind: str  # reply, prompt, notice
+    text: str
+
+
+class DeliverySent(Event, frozen=True):
+    delivery: str
+
+
+class DeliveryConfirmed(Event, frozen=True):
+    delivery: str
+    receipt: str | None = None
+
+
+class DeliveryFailed(Event, frozen=True):
+    """Given up, or in doubt: sent, with no word whether it arrived. Never sent again by itself."""
+
+    delivery: str
+    code: str
+    message: str
+
+
+SessionEvent = (
+    SessionBorn
+    | LifeCarried
+    | TailRepaired
+    | InputAccepted
+    | InputDropped
+    | TurnStarted
+    | TurnParked
+    | TurnResumed
+    | TurnCancelled
+    | TurnEnded
+    | ModelCallStarted
+    | ModelAnswered
+    | ModelCallFailed
+    | ModelCallLost
+    | ModelAnswerDropped
+    | CallsProposed
+    | CallAllowed
+    | ApprovalRequested
+    | ApprovalAnswered
+    | AnswerRefused
+    | ApprovalClosed
+    | ToolStarted
+    | CallFinished
+    | Compacted
+    | DeliveryQueued
+    | DeliverySent
+    | DeliveryConfirmed
+    | DeliveryFailed
+)

@@ -1,0 +1,540 @@
+"""
+What an event does to a session's state. Pure, total over the events, the only place where state moves.
+
+`fold` is for replay (an illegal move means the journal can't be believed), `evolve` for one step. Equal bytes give equal state.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import assert_never
+
+from blake3 import blake3
+from msgspec.structs import replace
+
+from holdfast.errors import BrokenChain
+from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, SessionId, TurnId
+from holdfast.session.authority import LostContext, TurnContext
+from holdfast.session.events import (
+    AnswerRefused,
+    ApprovalAnswered,
+    ApprovalClosed,
+    ApprovalRequested,
+    CallAllowed,
+    CallFinished,
+    CallMade,
+    CallsProposed,
+    Compacted,
+    DeliveryConfirmed,
+    DeliveryFailed,
+    DeliveryQueued,
+    DeliverySent,
+    Event,
+    InputAccepted,
+    InputDropped,
+    LifeCarried,
+    ModelAnswerDropped,
+    ModelAnswered,
+    ModelCallFailed,
+    ModelCallLost,
+    ModelCallStarted,
+    SessionBorn,
+    SessionEvent,
+    TailRepaired,
+    ToolStarted,
+    TurnCancelled,
+    TurnEnded,
+    TurnParked,
+    TurnResumed,
+    TurnStarted,
+)
+from holdfast.session.messages import AssistantMessage, CallPart, Message, NoteMessage, ResultMessage, UserMessage
+from holdfast.session.restoring import restore
+from holdfast.session.state import (
+    Approval,
+    Call,
+    CallStatus,
+    Deduplicated,
+    Delivery,
+    Input,
+    ModelCall,
+    Repeats,
+    SessionState,
+    SettledApproval,
+    Turn,
+    TurnResult,
+    View,
+    ViewEntry,
+)
+from holdfast.session.trail import Trail, Window
+from holdfast.session.transitions import IllegalTransition, check
+
+
+def initial(session: SessionId, instance: InstanceId) -> SessionState:
+    """Before the first record."""
+    return SessionState(session=session, instance=instance)
+
+
+def fold(state: SessionState, events: Iterable[tuple[int, int, SessionEvent]]) -> SessionState:
+    """Replay (seq, at, event). An illegal move in a genuine record means that history can't be believed."""
+    for seq, at, event in events:
+        try:
+            state = evolve(state, event, seq=seq, at=at)
+        except IllegalTransition as exc:
+            raise BrokenChain(f"record {seq} can't follow the ones before it: {exc}", at_seq=seq) from exc
+    return state
+
+
+def evolve(state: SessionState, event: SessionEvent, *, seq: int, at: int) -> SessionState:
+    """Apply one event."""
+    moved = _moved(state, event, seq, at)
+    return replace(moved, seq=seq, at=max(at, state.at))
+
+
+def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> SessionState:  # noqa: C901, PLR0911, PLR0912  # one line per event: the list itself is the point
+    match event:
+        case ModelCallStarted():
+            return _with_turn(state, event, _model_call_started)
+        case ModelAnswered():
+            return _with_turn(_line_used(state, event, event.line), event, _model_answered)
+        case ToolStarted():
+            return _with_turn(state, event, _tool_started)
+        case CallFinished():
+            return _with_turn(_doubt_noted(state, event), event, _call_finished)
+        case InputAccepted():
+            return _input_accepted(state, event)
+        case TurnStarted():
+            return _turn_started(state, event, at)
+        case TurnEnded():
+            return _turn_ended(state, event, seq)
+        case CallAllowed():
+            return _with_turn(state, event, _call_allowed)
+        case ApprovalRequested():
+            return _approval_requested(state, event, seq, at)
+        case ApprovalAnswered():
+            return _with_turn(state, event, _approval_answered)
+        case ApprovalClosed():
+            return _with_turn(state, event, _approval_closed)
+        case AnswerRefused():
+            return _answer_refused(state, event)
+        case TurnParked():
+            return replace(_with_turn(state, event, _turn_parked), running=None)
+        case TurnResumed():
+            return replace(_with_turn(state, event, _turn_resumed), running=event.turn)
+        case TurnCancelled():
+            return _with_turn(state, event, _turn_cancelled)
+        case ModelCallFailed():
+            return _with_turn(_line_used(state, event, event.line), event, _model_call_failed)
+        case ModelCallLost():
+            return _with_turn(state, event, _model_call_lost)
+        case ModelAnswerDropped():
+            return replace(state, usage=state.usage + event.usage)
+        case CallsProposed():
+            return _with_turn(state, event, _calls_proposed)
+        case InputDropped():
+            return replace(state, queued=tuple(each for each in state.queued if each.input != event.input))
+        case Compacted():
+            return _compacted(state, event)
+        case DeliveryQueued() | DeliverySent() | DeliveryConfirmed() | DeliveryFailed():
+            return _delivery(state, event)
+        case SessionBorn():
+            return _session_born(state, event)
+        case LifeCarried():
+            return replace(state, carrying=0, deliveries={})
+        case TailRepaired():
+            return state
+        case _:
+            assert_never(event)
+
+
+# --- the session -------------------------------------------------------------------------------------------------------------
+
+
+def _session_born(state: SessionState, event: SessionBorn) -> SessionState:
+    if state.born or (event.session, event.instance) != (state.session, state.instance):
+        raise IllegalTransition(None, event, "another life's beginning")
+    return replace(state, born=True, carrying=event.carried)
+
+
+def dedup_key(context: TurnContext, key: str) -> str:
+    return f"{context.channel}\0{context.requester or ''}\0{key}"
+
+
+def text_digest(text: str) -> str:
+    return blake3(text.encode("utf-8", "surrogatepass")).hexdigest(length=16)
+
+
+def call_key(tool: str, arguments: str) -> str:
+    """What makes two calls equal."""
+    return blake3(f"{tool}\0{arguments}".encode("utf-8", "surrogatepass")).hexdigest(length=16)
+
+
+def _input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
+    context = restore(event.context, session=state.session, instance=state.instance)
+    accepted = Input(
+        input=event.input,
+        turn=event.turn,
+        text=event.text,
+        context=context,
+        agent=event.agent,
+        model=event.model,
+        kind=event.kind,
+        loop=event.loop,
+        quotes=event.quotes,
+    )
+    dedup, workspaces = state.dedup, state.workspaces
+    if isinstance(context, TurnContext):
+        if event.dedup is not None:
+            dedup = dedup.add(dedup_key(context, event.dedup), Deduplicated(event.turn, text_digest(event.text)))
+        if context.workspace is not None and context.requester is not None and workspaces.get(context.requester) != context.workspace:
+            workspaces = {**workspaces, context.requester: context.workspace}
+    return replace(
+        state,
+        inputs=state.inputs + 1,
+        queued=(*state.queued, accepted),
+        dedup=dedup,
+        workspaces=workspaces,
+        model=event.model,
+        agent=event.agent,
+    )
+
+
+def _turn_started(state: SessionState, event: TurnStarted, at: int) -> SessionState:
+    taken = state.queued[: len(event.inputs)]
+    if state.running is not None or not taken or tuple(each.input for each in taken) != event.inputs:
+        raise IllegalTransition(None, event, "another turn runs, or its inputs are not the next ones")
+    first = taken[0]
+    own: Trail[Message] = Trail()
+    for each in taken:
+        speaker = each.context.requester if isinstance(each.context, TurnContext) else None
+        own = own.add(UserMessage(each.text, speaker, each.quotes))
+    turn = Turn(
+        turn=event.turn,
+        context=first.context,
+        agent=first.agent,
+        model=first.model,
+        loop=first.loop,
+        kind=first.kind,
+        inputs=event.inputs,
+        started_at=at,
+        base=state.view,
+        own=own,
+        epoch=event.epoch,
+        others=tuple(_one_line(each, first.context) for each in state.turns.values()),
+    )
+    return replace(state, turns={**state.turns, event.turn: turn}, running=event.turn, queued=state.queued[len(taken) :])
+
+
+def _one_line(parked: Turn, reader: TurnContext | LostContext) -> str:
+    """What another turn may know of a parked one: who waits, only behind the same boundary; never what for."""
+    same = isinstance(parked.context, TurnContext) and isinstance(reader, TurnContext) and parked.context.boundary == reader.boundary
+    who = f" of {parked.context.requester}" if same and isinstance(parked.context, TurnContext) else ""
+    return f"(Another request{who} in this conversation waits for a person's answer.)"
+
+
+def _turn_ended(state: SessionState, event: TurnEnded, seq: int) -> SessionState:
+    turn = state.turns.get(event.turn)
+    if turn is None:
+        raise IllegalTransition(None, event)
+    if any(call.status is not CallStatus.FINISHED for call in turn.calls):
+        raise IllegalTransition(turn.phase, event, "a call has no result")
+    check(turn.phase, event, replace(turn, ended=True).phase)
+    settled, approvals = state.settled, state.approvals
+    for call in turn.calls:
+        if call.approval is not None:
+            settled, approvals = _settle(settled, approvals, call.approval)
+    entry = ViewEntry(turn.turn, tuple(turn.own.extend(_closing_messages(turn, event))))
+    return replace(
+        state,
+        turns={name: each for name, each in state.turns.items() if name != event.turn},
+        running=None if state.running == event.turn else state.running,
+        turns_ended=state.turns_ended + 1,
+        view=replace(state.view, entries=state.view.entries.add(entry)),
+        results=_results(state, turn, TurnResult(seq, event.outcome)),
+        settled=settled,
+        approvals=approvals,
+    )
+
+
+def _results(state: SessionState, turn: Turn, result: TurnResult) -> Window[TurnResult]:
+    """Known by its own id, and by those that the inputs which joined it would have had."""
+    results = state.results
+    for each in turn.inputs:
+        results = results.add(turn_id_of(each), result)
+    return results
+
+
+def turn_id_of(accepted: InputId) -> TurnId:
+    """The id a message's own turn has, or would have had it not joined an earlier one: input i7, turn t7."""
+    return TurnId("t" + accepted[1:])
+
+
+def find_turn(state: SessionState, turn: TurnId) -> Turn | None:
+    """The open turn of that id, or the one that its message joined."""
+    return next((each for each in state.turns.values() if any(turn_id_of(name) == turn for name in each.inputs)), None)
+
+
+def _closing_messages(turn: Turn, event: TurnEnded) -> list[Message]:
+    if event.outcome == "completed":
+        return [AssistantMessage(event.reply)] if turn.loop == "foreign" and event.reply is not None else []
+    return [NoteMessage(f"This request {event.outcome}: {event.message or event.code or 'no reason given'}")]
+
+
+_Open = dict[ApprovalId, tuple[TurnId, CallId, int]]
+
+
+def _settle(settled: Window[SettledApproval], approvals: _Open, approval: Approval) -> tuple[Window[SettledApproval], _Open]:
+    asked, answer = approval.asked, approval.answer
+    _, _, seq = approvals[asked.approval]
+    entry = SettledApproval(
+        asked.turn,
+        asked.call,
+        answer.answer_id if answer else None,
+        answer.option if answer else None,
+        answer.by if answer else None,
+        approval.closed_as,
+        seq,
+    )
+    left = {name: where for name, where in approvals.items() if name != asked.approval}
+    return settled.add(asked.approval, entry), left
+
+
+def _compacted(state: SessionState, event: Compacted) -> SessionState:
+    entries = list(state.view.entries)
+    if event.turns > len(entries):
+        raise IllegalTransition(None, event, "it replaces more than there is")
+    kept: Trail[ViewEntry] = Trail()
+    view = View(event.summary, kept.extend(entries[event.turns :]))
+    return replace(state, view=view, compactions=state.compactions + 1, usage=state.usage + event.usage)
+
+
+def _delivery(state: SessionState, event: DeliveryQueued | DeliverySent | DeliveryConfirmed | DeliveryFailed) -> SessionState:
+    deliveries = dict(state.deliveries)
+    match event:
+        case DeliveryQueued(delivery=delivery):
+            deliveries[delivery] = Delivery(delivery, event.turn, event.channel, event.kind, event.text)
+        case DeliverySent(delivery=delivery):
+            if delivery in deliveries:
+                deliveries[delivery] = replace(deliveries[delivery], sent=True)
+        case DeliveryConfirmed(delivery=delivery) | DeliveryFailed(delivery=delivery):
+            deliveries.pop(delivery, None)
+    return replace(state, deliveries=deliveries)
+
+
+def _line_used(state: SessionState, event: ModelAnswered | ModelCallFailed, line: int | None) -> SessionState:
+    turn = state.turns.get(event.turn)
+    if line is None or turn is None:
+        return state
+    return replace(state, scripts={**state.scripts, turn.model: max(line + 1, state.scripts.get(turn.model, 0))})
+
+
+def _doubt_noted(state: SessionState, event: CallFinished) -> SessionState:
+    if event.outcome != "in_doubt":
+        return state
+    call = state.open_call(event.turn, event.call)
+    if call is None:
+        return state
+    return replace(state, in_doubt=state.in_doubt.add(call_key(call.tool, call.arguments or call.made), call.call))
+
+
+def _answer_refused(state: SessionState, event: AnswerRefused) -> SessionState:
+    where = state.approvals.get(event.approval)
+    turn = state.turns.get(where[0]) if where else None
+    if where is None or turn is None:
+        return state
+    calls = tuple(
+        replace(call, approval=replace(call.approval, refusals=call.approval.refusals + 1)) if call.call == where[1] and call.approval else call
+        for call in turn.calls
+    )
+    return replace(state, turns={**state.turns, turn.turn: replace(turn, calls=calls)})
+
+
+# --- one turn ----------------------------------------------------------------------------------------------------------------
+
+
+def _with_turn(state: SessionState, event: Event, move: Callable[..., Turn]) -> SessionState:
+    name: TurnId = event.turn  # type: ignore[attr-defined]  # only called with events of a turn
+    turn = state.turns.get(name)
+    if turn is None:
+        raise IllegalTransition(None, event)
+    before = turn.phase
+    moved = move(turn, event)
+    check(before, event, moved.phase)
+    usage = state.usage if moved.usage is turn.usage else state.usage + event.usage  # type: ignore[attr-defined]
+    return replace(state, turns={**state.turns, name: moved}, usage=usage)
+
+
+def _model_call_started(turn: Turn, event: ModelCallStarted) -> Turn:
+    if event.number != turn.model_calls + 1:
+        raise IllegalTransition(turn.phase, event, f"number {event.number} after {turn.model_calls}")
+    return replace(turn, model_call=ModelCall(event.number, event.epoch), model_calls=event.number)
+
+
+def _model_answered(turn: Turn, event: ModelAnswered) -> Turn:
+    if turn.model_call is None or turn.model_call.number != event.number:
+        raise IllegalTransition(turn.phase, event, "not the call that is out")
+    turn = replace(turn, model_call=None, usage=turn.usage + event.usage, answered=not event.calls)
+    return _calls_made(turn, event.calls, event.text, event.blob)
+
+
+def _calls_proposed(turn: Turn, event: CallsProposed) -> Turn:
+    if turn.loop != "foreign" or event.number != turn.model_calls + 1:
+        raise IllegalTransition(turn.phase, event, "not a foreign loop's next step")
+    return _calls_made(replace(turn, model_calls=event.number), event.calls, event.text, None)
+
+
+def _calls_made(turn: Turn, made: tuple[CallMade, ...], text: str, blob: str | None) -> Turn:
+    parts = tuple(CallPart(each.call, each.tool, each.arguments, each.provider_id) for each in made)
+    calls = tuple(Call(call=each.call, tool=each.tool, made=each.arguments, provider_id=each.provider_id) for each in made)
+    own = turn.own.add(AssistantMessage(text, parts, blob))
+    return replace(turn, own=own, calls=calls, tool_calls=turn.tool_calls + len(calls), attempts=0, model_failures=0, last_failure=None, overflows=0)
+
+
+def _model_call_failed(turn: Turn, event: ModelCallFailed) -> Turn:
+    if turn.model_call is None or turn.model_call.number != event.number:
+        raise IllegalTransition(turn.phase, event, "not the call that is out")
+    return replace(
+        turn,
+        model_call=None,
+        model_failures=turn.model_failures + 1,
+        last_failure=event.kind,
+        failed=(event.kind, event.message) if event.final else None,
+        overflows=turn.overflows + (event.kind == "overflow"),
+        attempts=0,
+    )
+
+
+def _model_call_lost(turn: Turn, event: ModelCallLost) -> Turn:
+    if turn.model_call is None or turn.model_call.number != event.number:
+        raise IllegalTransition(turn.phase, event, "not the call that is out")
+    return replace(turn, model_call=None)
+
+
+def _turn_parked(turn: Turn, event: TurnParked) -> Turn:
+    if not turn.waiting or any(call.status in (CallStatus.STARTED, CallStatus.ALLOWED) for call in turn.calls):
+        raise IllegalTransition(turn.phase, event, "something can still be done without a person")
+    return replace(turn, parked=True, attempts=0)
+
+
+def _turn_resumed(turn: Turn, event: TurnResumed) -> Turn:
+    return replace(turn, parked=False, epoch=event.epoch, attempts=turn.attempts + 1)
+
+
+def _turn_cancelled(turn: Turn, event: TurnCancelled) -> Turn:
+    return replace(turn, cancelled_by=event.by, model_call=None, parked=False)
+
+
+def _update(turn: Turn, event: Event, call_id: CallId, allowed: tuple[CallStatus, ...], move: Callable[[Call], Call]) -> Turn:
+    for index, call in enumerate(turn.calls):
+        if call.call == call_id:
+            if call.status not in allowed:
+                raise IllegalTransition(turn.phase, event, f"the call is {call.status.value}")
+            return replace(turn, calls=(*turn.calls[:index], move(call), *turn.calls[index + 1 :]))
+    raise IllegalTransition(turn.phase, event, "no such call in the open batch")
+
+
+S = CallStatus
+
+
+def _call_allowed(turn: Turn, event: CallAllowed) -> Turn:
+    def move(call: Call) -> Call:
+        return replace(call, status=S.ALLOWED, arguments=event.arguments, digest=event.digest, allowed_by=event.by)
+
+    return _update(turn, event, event.call, (S.PROPOSED,), move)
+
+
+def _approval_requested(state: SessionState, event: ApprovalRequested, seq: int, at: int) -> SessionState:
+    settled, approvals = state.settled, state.approvals
+    earlier = state.open_call(event.turn, event.call)
+    if earlier is not None and earlier.approval is not None:
+        settled, approvals = _settle(settled, approvals, earlier.approval)
+
+    def move(call: Call) -> Call:
+        return replace(
+            call,
+            status=S.WAITING,
+            arguments=event.arguments,
+            digest=event.digest,
+            approval=Approval(asked=event, requested_at=at),
+            prompts=call.prompts + 1,
+            allowed_by=None,
+        )
+
+    def moved(turn: Turn, event: ApprovalRequested) -> Turn:
+        turn = _update(turn, event, event.call, (S.PROPOSED, S.ALLOWED, S.APPROVED), move)
+        return replace(turn, prompts=turn.prompts + 1, attempts=0)
+
+    state = _with_turn(state, event, moved)
+    return replace(state, settled=settled, approvals={**approvals, event.approval: (event.turn, event.call, seq)})
+
+
+def _approval_answered(turn: Turn, event: ApprovalAnswered) -> Turn:
+    def move(call: Call) -> Call:
+        approval = call.approval
+        if approval is None or approval.asked.approval != event.approval or not approval.is_open:
+            raise IllegalTransition(turn.phase, event, "no such open prompt")
+        answered = replace(call, approval=replace(approval, answer=event))
+        if event.option == "edit":
+            return replace(answered, status=S.PROPOSED, arguments=event.arguments, edited_by=event.by)
+        if event.option == "deny" or approval.asked.kind == "question":
+            return answered  # its result follows in the same commit
+        return replace(answered, status=S.APPROVED, allowed_by=event.approval)
+
+    return replace(_update(turn, event, event.call, (S.WAITING,), move), attempts=0)
+
+
+def _approval_closed(turn: Turn, event: ApprovalClosed) -> Turn:
+    def move(call: Call) -> Call:
+        approval = call.approval
+        if approval is None or approval.asked.approval != event.approval or approval.closed_as is not None:
+            raise IllegalTransition(turn.phase, event, "no such prompt to close")
+        return replace(call, approval=replace(approval, closed_as=event.closed_as))
+
+    return _update(turn, event, event.call, (S.WAITING, S.APPROVED, S.PROPOSED), move)
+
+
+def _tool_started(turn: Turn, event: ToolStarted) -> Turn:
+    def move(call: Call) -> Call:
+        again = call.status is S.STARTED
+        if again and call.contract == "once":
+            raise IllegalTransition(turn.phase, event, "it was started before and must not run twice")
+        if call.status is S.APPROVED and call.allowed_by != event.allowed_by:
+            raise IllegalTransition(turn.phase, event, "it is not what was allowed")
+        return replace(
+            call, status=S.STARTED, run=event.run, epoch=event.epoch, contract=event.contract, process=event.process, arguments=event.arguments
+        )
+
+    return _update(turn, event, event.call, (S.ALLOWED, S.APPROVED, S.STARTED), move)
+
+
+_NEEDS_START = frozenset({"ok", "timed_out", "in_doubt"})
+
+
+def _call_finished(turn: Turn, event: CallFinished) -> Turn:
+    def move(call: Call) -> Call:
+        ran = call.status is S.STARTED
+        if event.outcome in _NEEDS_START and not ran and not _is_question(call):
+            raise IllegalTransition(turn.phase, event, "it never started")
+        if ran and event.outcome in {"superseded", "denied", "unattended", "voided"}:
+            raise IllegalTransition(turn.phase, event, "it started: only its real outcome, or in doubt, can follow")
+        return replace(call, status=S.FINISHED, outcome=event.outcome, text=event.text, code=event.code)
+
+    open_statuses = (S.PROPOSED, S.ALLOWED, S.WAITING, S.APPROVED, S.STARTED)
+    turn = _update(turn, event, event.call, open_statuses, move)
+    call = next(each for each in turn.calls if each.call == event.call)
+    turn = replace(turn, repeats=_repeats(turn.repeats, call), attempts=0)
+    if any(each.status is not S.FINISHED for each in turn.calls):
+        return turn
+    results = [ResultMessage(each.call, each.tool, each.outcome or "error", each.text, each.provider_id) for each in turn.calls]
+    return replace(turn, own=turn.own.extend(results))
+
+
+def _is_question(call: Call) -> bool:
+    return call.approval is not None and call.approval.asked.kind == "question"
+
+
+def _repeats(before: Repeats, call: Call) -> Repeats:
+    key, result = call_key(call.tool, call.arguments or call.made), text_digest(call.text)
+    if call.code == "repeated":
+        return replace(before, count=before.count + 1)
+    if key == before.key and result == before.result:
+        return Repeats(key, result, before.count + 1)
+    return Repeats(key, result, 1)

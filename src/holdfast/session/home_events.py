@@ -1,0 +1,204 @@
+"""
+The home's own history: which sessions live, which are sealed, keys, grants, tokens; and what it adds up to.
+
+The home's journal has the same format as a session's. `HomeState` is what a fold of it gives; stores and the runtime both read it, neither keeps a second list.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import NewerVersion
+from holdfast.ids import GrantId, InstanceId, SessionId
+
+
+class HomeEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact about the home."""
+
+
+class HomeCreated(HomeEvent, frozen=True):
+    home: str
+
+
+class KeyRotated(HomeEvent, frozen=True):
+    """From here on new segments are under this generation. Generations never fall."""
+
+    generation: int
+    key_id: str
+    by: str
+
+
+class SessionCreated(HomeEvent, frozen=True):
+    """A session's life begins; before this record it does not exist."""
+
+    session: SessionId
+    instance: InstanceId
+    first_mac: str
+    slot: int  # where the store keeps its anchor
+    origin: str  # created, unseal, fork, import, restore
+    by: str
+
+
+class SessionSealed(HomeEvent, frozen=True):
+    session: SessionId
+    instance: InstanceId
+    code: str
+    detail: str
+    at_seq: int | None = None
+    segment: str | None = None
+    byte: int | None = None
+
+
+class SessionDeleted(HomeEvent, frozen=True):
+    session: SessionId
+    instance: InstanceId
+    by: str
+
+
+class GrantProposed(HomeEvent, frozen=True):
+    """Written before the answer it belongs to; counts for nothing until it is activated."""
+
+    grant: GrantId
+    tool: str
+    definition: str  # digest of the tool's definition
+    arguments: str  # what it covers, as the exact JSON text; free fields left out
+    scope: str  # session, folder, everywhere
+    folder: str | None
+    requester: str
+    boundary: str
+    audience: str
+    session: SessionId
+    instance: InstanceId
+    approval: str
+    answer: str  # answer id: activation needs exactly this answer in the session's journal
+    proposed_at: int
+
+
+class GrantActivated(HomeEvent, frozen=True):
+    grant: GrantId
+
+
+class GrantDropped(HomeEvent, frozen=True):
+    """Proposed, but its answer never came to be."""
+
+    grant: GrantId
+
+
+class GrantRevoked(HomeEvent, frozen=True):
+    grant: GrantId
+    by: str
+
+
+class TokenAdded(HomeEvent, frozen=True):
+    name: str
+    digest: str
+    person: str
+    scopes: tuple[str, ...]
+    audience: str
+    expires_at: int | None
+    by: str
+
+
+class TokenRevoked(HomeEvent, frozen=True):
+    name: str
+    by: str
+
+
+AnyHomeEvent = (
+    HomeCreated
+    | KeyRotated
+    | SessionCreated
+    | SessionSealed
+    | SessionDeleted
+    | GrantProposed
+    | GrantActivated
+    | GrantDropped
+    | GrantRevoked
+    | TokenAdded
+    | TokenRevoked
+)
+
+HOME_EVENTS: Mapping[str, type[AnyHomeEvent]] = {
+    "home_created": HomeCreated,
+    "key_rotated": KeyRotated,
+    "session_created": SessionCreated,
+    "session_sealed": SessionSealed,
+    "session_deleted": SessionDeleted,
+    "grant_proposed": GrantProposed,
+    "grant_activated": GrantActivated,
+    "grant_dropped": GrantDropped,
+    "grant_revoked": GrantRevoked,
+    "token_added": TokenAdded,
+    "token_revoked": TokenRevoked,
+}
+_NAMES = {kind: name for name, kind in HOME_EVENTS.items()}
+_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {name: msgspec.json.Decoder(kind) for name, kind in HOME_EVENTS.items()}
+_VERSION = 1
+
+
+def encode_home_event(event: AnyHomeEvent) -> tuple[str, int, bytes]:
+    """(type, version, body) for a Draft."""
+    return _NAMES[type(event)], _VERSION, msgspec.json.encode(event)
+
+
+def decode_home_event(type_: str, version: int, body: bytes) -> AnyHomeEvent:
+    decoder = _DECODERS.get(type_)
+    if decoder is None or version != _VERSION:
+        raise NewerVersion(
+            f"the home's journal has a {type_!r} record of version {version}, which this Holdfast does not know",
+            hint="upgrade Holdfast; nothing is wrong with the journal",
+        )
+    event: AnyHomeEvent = decoder.decode(body)
+    return event
+
+
+class HomeState:
+    """
+    What the home's journal adds up to. Mutated only by `evolve`, by whoever owns the fold.
+
+    `sessions` holds the living ones; `sealed` the marks by session; a new life lifts the mark of the one before.
+    """
+
+    def __init__(self) -> None:
+        self.home: str | None = None
+        self.generation = 1
+        self.sessions: dict[SessionId, SessionCreated] = {}
+        self.sealed: dict[SessionId, SessionSealed] = {}
+        self.slots_used = 0
+        self.proposed: dict[GrantId, GrantProposed] = {}
+        self.grants: dict[GrantId, GrantProposed] = {}
+        self.granted_at: dict[GrantId, int] = {}
+        self.tokens: dict[str, TokenAdded] = {}
+
+    def evolve(self, event: AnyHomeEvent, *, at: int) -> None:
+        match event:
+            case HomeCreated(home=home):
+                self.home = home
+            case KeyRotated(generation=generation):
+                self.generation = max(self.generation, generation)
+            case SessionCreated(session=session, slot=slot):
+                self.sessions[session] = event
+                self.sealed.pop(session, None)
+                self.slots_used = max(self.slots_used, slot + 1)
+            case SessionSealed(session=session, instance=instance):
+                living = self.sessions.get(session)
+                if living is not None and living.instance == instance:
+                    self.sealed.setdefault(session, event)
+            case SessionDeleted(session=session):
+                self.sessions.pop(session, None)
+                self.sealed.pop(session, None)
+            case GrantProposed(grant=grant):
+                self.proposed[grant] = event
+            case GrantActivated(grant=grant):
+                if grant in self.proposed:
+                    self.grants[grant] = self.proposed.pop(grant)
+                    self.granted_at[grant] = at
+            case GrantDropped(grant=grant) | GrantRevoked(grant=grant):
+                self.proposed.pop(grant, None)
+                self.grants.pop(grant, None)
+                self.granted_at.pop(grant, None)
+            case TokenAdded(name=name):
+                self.tokens[name] = event
+            case TokenRevoked(name=name):
+                self.tokens.pop(name, None)

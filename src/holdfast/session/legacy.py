@@ -1,0 +1,56 @@
+"""
+The one isolated path for approval requests from before contexts existed (imported or older journals).
+
+It needs a channel and a requester, never widens, and marks the transport unverified. Whatever does not fit is refused: any answer is then told that it expired.
+"""
+
+from typing import Any
+
+from holdfast.ids import InstanceId, SessionId, TurnId
+from holdfast.session.authority import Audience, LostContext, Principal, Provenance, TurnContext
+
+
+def restore_legacy(fields: dict[str, Any], *, call: str, session: SessionId, instance: InstanceId) -> TurnContext | LostContext:
+    """From the loose fields of an old request event to a context of its own turn, `legacy/<call>`."""
+    channel = fields.get("channel")
+    if not isinstance(channel, str) or not channel.strip():
+        return _lost("the old request names no channel", "channel")
+    principal = fields.get("principal") or Principal.UNTRUSTED_EXTERNAL
+    if principal not in set(Principal):
+        return _lost(f"the old request has an unknown principal: {principal!r}", "principal")
+    requester = fields.get("requester")
+    automation = principal == Principal.VERIFIED_AUTOMATION
+    if not automation and (not isinstance(requester, str) or not requester.strip()):
+        return _lost("the old request names no requester, so nobody may answer it", "requester")
+    audience = fields.get("audience")
+    if audience not in set(Audience):
+        return _lost("the old request names no audience", "audience")
+    boundary = fields.get("boundary")
+    if not isinstance(boundary, str) or not boundary.strip():
+        return _lost("the old request names no boundary", "boundary")
+    speakers = fields.get("quoted_speakers") or ()
+    if not all(isinstance(speaker, str) for speaker in speakers):
+        return _lost("the old request has speakers without names", "quoted_speakers")
+    return TurnContext(
+        session=session,
+        instance=instance,
+        turn=TurnId(f"legacy/{call}"),
+        audience=Audience(audience),
+        boundary=boundary,
+        channel=channel,
+        requester=requester or None,
+        principal=Principal(principal),
+        provenance=Provenance(authenticity="unverified", taint="tainted", scope=_scope(fields), kind="message"),
+        quoted_speakers=tuple(speakers),
+        interactive=bool(fields.get("interactive")) and bool(requester),
+        workspace=None,
+    )
+
+
+def _scope(fields: dict[str, Any]) -> str:
+    scope = fields.get("scope")
+    return scope if scope in {"direct", "group", "broadcast"} else "broadcast"
+
+
+def _lost(reason: str, field: str) -> LostContext:
+    return LostContext(reason, field, legacy=True)

@@ -1,0 +1,96 @@
+"""
+What the model sees, as values: the messages of a view, and what a model answers.
+
+Providers' own shapes stay in the adapters. `blob` is an adapter's opaque, versioned memory of its own parts (thinking, signatures),
+given back to the same adapter and never read by anyone else.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from holdfast.ids import CallId
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a model call cost. Cost is in millionths of a US dollar, where the adapter knows prices."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost_microusd: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            cost_microusd=self.cost_microusd + other.cost_microusd,
+        )
+
+
+class Quote(msgspec.Struct, frozen=True):
+    """A message of the conversation around the input, by a named speaker, adopted for information only."""
+
+    speaker: str
+    text: str
+
+
+class UserMessage(msgspec.Struct, frozen=True, tag="user"):
+    text: str
+    speaker: str | None
+    quotes: tuple[Quote, ...] = ()
+
+
+class NoteMessage(msgspec.Struct, frozen=True, tag="note"):
+    """Said by Holdfast to the model: a summary, a parked turn's one line, a correction."""
+
+    text: str
+
+
+class CallPart(msgspec.Struct, frozen=True):
+    """One call as the model made it. `arguments` is the exact JSON text; `provider_id` is data and may repeat."""
+
+    call: CallId
+    tool: str
+    arguments: str
+    provider_id: str | None = None
+
+
+class AssistantMessage(msgspec.Struct, frozen=True, tag="assistant"):
+    text: str
+    calls: tuple[CallPart, ...] = ()
+    blob: str | None = None
+
+
+class ResultMessage(msgspec.Struct, frozen=True, tag="result"):
+    """The one result of one call, real or synthetic."""
+
+    call: CallId
+    tool: str
+    outcome: str
+    text: str
+    provider_id: str | None = None
+
+
+Message = UserMessage | NoteMessage | AssistantMessage | ResultMessage
+
+
+class ProposedCall(msgspec.Struct, frozen=True):
+    """A call as a model asked for it, not yet checked: `arguments` is whatever JSON text it wrote."""
+
+    tool: str
+    arguments: str
+    provider_id: str | None = None
+
+
+class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    text: str
+    calls: tuple[ProposedCall, ...] = ()
+    usage: Usage = Usage()
+    blob: str | None = None
+    blob_adapter: str | None = None  # "pydantic-ai/1": whose blob it is
+    line: int | None = None  # the script line it came from (script models only)
+
+
+FailureKind = Literal["rate_limit", "timeout", "overflow", "server", "auth", "refused", "malformed", "script_expectation", "unavailable"]

@@ -1,0 +1,59 @@
+"""
+What would exactly run, and its fingerprint.
+
+A tool is known by its definition (a digest of name, schema, contract), a call by its binding (what a look at the world said would run).
+Both are data: whoever looks is an adapter, whoever compares is here.
+"""
+
+from typing import Literal
+
+import msgspec
+from blake3 import blake3
+
+Contract = Literal["pure", "idempotent", "once"]
+Reach = Literal["none", "workspace", "outside"]
+ToolKind = Literal["plain", "shell", "read_file", "write_file", "question"]
+
+
+class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What a tool is. Everything here is part of its identity: a change voids what was approved before.
+
+    `default_mode` is what happens where settings say nothing: `ask`, or `auto` (for pure tools that only look).
+    """
+
+    name: str
+    description: str
+    parameters: str  # JSON schema of the arguments object, as JSON text
+    contract: Contract = "once"
+    default_mode: Literal["ask", "auto"] = "ask"
+    kind: ToolKind = "plain"
+    audience: Literal["public", "team", "personal"] = "personal"  # the widest audience it may be called in without settings
+    free_fields: tuple[str, ...] = ()  # fields a grant does not bind
+    code: str = ""  # digest of the implementing code's identity (module:qualname, version), for Python tools
+
+    def digest(self) -> str:
+        return blake3(msgspec.json.encode(self)).hexdigest()
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What a look at the world said would run. Equal bindings run the same bytes in the same place.
+
+    `display` is made from the bytes that will execute: complete, with invisible and bidirectional characters made visible.
+    """
+
+    display: str
+    cwd: str | None = None
+    cwd_identity: str | None = None  # "dev:ino" of the working folder
+    interpreter: str | None = None  # path, identity and digest of what would read the text
+    scripts: tuple[str, ...] = ()  # path and content digest of every file that would be run
+    environment: str | None = None  # digest of the exact environment
+    confined: bool = True
+    reach: Reach = "none"  # whether it touches paths, and whether any lies outside the workspace
+    readable: bool = True  # False: text that can't be read for sure (substitution, wrappers, interpreters): once, edit, deny only
+    path: str | None = None  # for file tools: the resolved path
+    warnings: tuple[str, ...] = ()  # look-alike characters and the like, shown above the plan
+
+    def digest(self) -> str:
+        return blake3(msgspec.json.encode(self)).hexdigest()

@@ -1,0 +1,93 @@
+"""
+What is owed, computed from the state alone. Used after every append and, unchanged, after a crash.
+
+Every phase has a listed way on; none hangs, and nothing owed is forgotten (T7): a session owes nothing only when it is idle, parked on a person, or driven from outside.
+"""
+
+from holdfast.session.effects import (
+    AwaitModel,
+    AwaitTool,
+    BeginTurn,
+    CallModel,
+    Deliver,
+    Finish,
+    LookAtCalls,
+    Park,
+    Resume,
+    RunTools,
+    SessionEffect,
+)
+from holdfast.session.state import Call, CallStatus, Phase, SessionState, Turn
+
+S = CallStatus
+
+
+def react(state: SessionState) -> tuple[SessionEffect, ...]:
+    """Effects owed, in the order they should be done."""
+    owed: list[SessionEffect] = []
+    running = state.turns.get(state.running) if state.running is not None else None
+    if running is not None:
+        owed.extend(_of_turn(running))
+    for turn in state.turns.values():
+        if turn.phase is Phase.CANCELLING and turn is not running:
+            owed.extend(_of_turn(turn))
+    if running is None:
+        owed.extend(_next_turn(state))
+    owed.extend(Deliver(each.delivery) for each in state.deliveries.values() if not each.sent)
+    return tuple(owed)
+
+
+def _next_turn(state: SessionState) -> tuple[SessionEffect, ...]:
+    """Answered requests go before new ones: somebody has waited longer for them."""
+    for turn in state.turns.values():
+        if turn.phase is Phase.PARKED and not turn.waiting:
+            return (Resume(turn.turn),)
+    if state.queued and not state.carrying:
+        return (BeginTurn(),)
+    return ()
+
+
+def _of_turn(turn: Turn) -> tuple[SessionEffect, ...]:
+    match turn.phase:
+        case Phase.READY:
+            return _when_ready(turn)
+        case Phase.CALLING_MODEL:
+            return (AwaitModel(turn.turn, turn.model_call.number, turn.model_call.epoch),) if turn.model_call else ()
+        case Phase.DECIDING:
+            in_flight = _in_flight(turn)
+            proposed = tuple(call.call for call in turn.calls if call.status is S.PROPOSED)
+            return (LookAtCalls(turn.turn, proposed), *in_flight)
+        case Phase.RUNNING:
+            return _when_running(turn)
+        case Phase.CANCELLING:
+            return _in_flight(turn) or (Finish(turn.turn),)
+        case Phase.PARKED | Phase.ENDED:
+            return ()
+
+
+def _when_ready(turn: Turn) -> tuple[SessionEffect, ...]:
+    if turn.loop == "foreign":
+        return ()
+    if turn.answered or turn.failed is not None:
+        return (Finish(turn.turn),)
+    return (CallModel(turn.turn),)
+
+
+def _when_running(turn: Turn) -> tuple[SessionEffect, ...]:
+    in_flight = _in_flight(turn)
+    runnable = runnable_calls(turn)
+    if turn.loop == "foreign":
+        return in_flight if not turn.waiting or in_flight or runnable else (Park(turn.turn),)
+    if runnable:
+        return (RunTools(turn.turn, tuple(call.call for call in runnable)), *in_flight)
+    return in_flight or (Park(turn.turn),)
+
+
+def runnable_calls(turn: Turn) -> tuple[Call, ...]:
+    """Allowed ones at once; approved ones when no sibling waits for an answer any more."""
+    startable = {S.ALLOWED} if turn.waiting else {S.ALLOWED, S.APPROVED}
+    return tuple(call for call in turn.calls if call.status in startable)
+
+
+def _in_flight(turn: Turn) -> tuple[SessionEffect, ...]:
+    return tuple(AwaitTool(turn.turn, call.call, call.epoch) for call in turn.calls if call.status is S.STARTED)

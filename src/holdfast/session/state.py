@@ -1,0 +1,232 @@
+"""
+Where a session stands: what a fold of its events adds up to. Frozen; moved only by `evolve`.
+
+Bounded by the open turns and the view, never by the length of history. Flags that can be derived are derived.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast import limits
+from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, SessionId, TurnId
+from holdfast.session.authority import LostContext, TurnContext, Workspace
+from holdfast.session.events import ApprovalAnswered, ApprovalRequested, CallOutcome, ClosedAs, InputKind, Loop
+from holdfast.session.messages import Message, Quote, Usage
+from holdfast.session.trail import Trail, Window
+
+
+class Phase(StrEnum):
+    """Where a turn stands."""
+
+    READY = "ready"  # the next step is a model call (or, in a foreign loop, the loop's own)
+    CALLING_MODEL = "calling_model"  # a model call is out
+    DECIDING = "deciding"  # calls were made; what may run, must ask or is denied is not decided yet
+    RUNNING = "running"  # calls may start, or have started
+    PARKED = "parked"  # only a person can move it on
+    CANCELLING = "cancelling"  # cancelled; a started call has not ended yet
+    ENDED = "ended"
+
+
+class CallStatus(StrEnum):
+    PROPOSED = "proposed"  # made by the model, or edited by a person: to be decided
+    ALLOWED = "allowed"  # by policy or a grant
+    WAITING = "waiting"  # a prompt is open
+    APPROVED = "approved"  # by a person; starts when its siblings have answers too
+    STARTED = "started"
+    FINISHED = "finished"
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    """One prompt of one call: as asked, and what came of it."""
+
+    asked: ApprovalRequested
+    requested_at: int
+    answer: ApprovalAnswered | None = None
+    closed_as: ClosedAs | None = None
+    refusals: int = 0  # journalled tries by people who may not answer
+
+    @property
+    def is_open(self) -> bool:
+        return self.answer is None and self.closed_as is None
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    call: CallId
+    tool: str
+    made: str  # arguments as the model wrote them
+    provider_id: str | None
+    status: CallStatus = CallStatus.PROPOSED
+    arguments: str | None = None  # as they would run: validated, or edited by a person
+    edited_by: str | None = None
+    digest: str | None = None
+    allowed_by: str | None = None
+    approval: Approval | None = None
+    prompts: int = 0
+    run: int = 0
+    epoch: int = 0  # of the driver that started it
+    contract: str = "once"
+    process: dict[str, Any] | None = None
+    outcome: CallOutcome | None = None
+    text: str = ""
+    code: str | None = None
+
+
+class Input(msgspec.Struct, frozen=True, kw_only=True):
+    input: InputId
+    turn: TurnId
+    text: str
+    context: TurnContext | LostContext
+    agent: str
+    model: str
+    kind: InputKind
+    loop: Loop
+    quotes: tuple[Quote, ...]
+
+
+class ModelCall(msgspec.Struct, frozen=True):
+    number: int
+    epoch: int
+
+
+class Repeats(msgspec.Struct, frozen=True):
+    """The same call with the same result, in a row."""
+
+    key: str = ""
+    result: str = ""
+    count: int = 0
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One open request."""
+
+    turn: TurnId
+    context: TurnContext | LostContext
+    agent: str
+    model: str
+    loop: Loop
+    kind: InputKind
+    inputs: tuple[InputId, ...]
+    started_at: int
+    base: "View"  # the shared view when it started
+    own: Trail[Message]
+    epoch: int
+    others: tuple[str, ...] = ()  # a line for each turn that was parked when it started
+    calls: tuple[Call, ...] = ()  # the open batch
+    model_call: ModelCall | None = None
+    model_calls: int = 0
+    model_failures: int = 0  # of the present call, in a row
+    last_failure: str | None = None
+    failed: tuple[str, str] | None = None  # a final failure of the model: (kind, message)
+    answered: bool = False  # the model's last answer made no calls: the turn is done
+    tool_calls: int = 0
+    prompts: int = 0
+    parked: bool = False
+    cancelled_by: str | None = None
+    ended: bool = False
+    attempts: int = 1  # in a row, without a finished step
+    overflows: int = 0
+    repeats: Repeats = Repeats()
+    usage: Usage = Usage()
+
+    @property
+    def phase(self) -> Phase:
+        if self.ended:
+            return Phase.ENDED
+        if self.cancelled_by is not None:
+            return Phase.CANCELLING
+        if self.parked:
+            return Phase.PARKED
+        if self.model_call is not None:
+            return Phase.CALLING_MODEL
+        open_calls = [call for call in self.calls if call.status is not CallStatus.FINISHED]
+        if not open_calls:
+            return Phase.READY
+        if any(call.status is CallStatus.PROPOSED for call in open_calls):
+            return Phase.DECIDING
+        return Phase.RUNNING
+
+    @property
+    def waiting(self) -> tuple[Call, ...]:
+        return tuple(call for call in self.calls if call.status is CallStatus.WAITING)
+
+
+class ViewEntry(msgspec.Struct, frozen=True):
+    """One ended turn as later turns see it."""
+
+    turn: TurnId
+    messages: tuple[Message, ...]
+
+
+class View(msgspec.Struct, frozen=True):
+    """What all turns share: a summary of the oldest, and the ended turns since."""
+
+    summary: str | None = None
+    entries: Trail[ViewEntry] = Trail()
+
+
+class SettledApproval(msgspec.Struct, frozen=True):
+    """What is remembered of a prompt whose turn is over."""
+
+    turn: TurnId
+    call: CallId
+    answer_id: str | None
+    option: str | None
+    by: str | None
+    closed_as: ClosedAs | None
+    asked_seq: int
+
+
+class TurnResult(msgspec.Struct, frozen=True):
+    """Where the end of a turn is in the journal, and how it was."""
+
+    seq: int
+    outcome: str
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    delivery: str
+    turn: TurnId
+    channel: str
+    kind: str
+    text: str
+    sent: bool = False
+
+
+class Deduplicated(msgspec.Struct, frozen=True):
+    turn: TurnId
+    text: str  # digest
+
+
+class SessionState(msgspec.Struct, frozen=True, kw_only=True):
+    session: SessionId
+    instance: InstanceId
+    seq: int = 0
+    at: int = 0
+    born: bool = False
+    carrying: int = 0  # records of an earlier life still to come
+    inputs: int = 0  # accepted so far; also the number of the last turn id
+    turns_ended: int = 0
+    turns: dict[TurnId, Turn] = {}
+    running: TurnId | None = None
+    queued: tuple[Input, ...] = ()
+    view: View = View()
+    compactions: int = 0
+    dedup: Window[Deduplicated] = Window(limits.DEDUP_INPUTS)
+    results: Window[TurnResult] = Window(limits.DEDUP_INPUTS)
+    settled: Window[SettledApproval] = Window(limits.DEDUP_INPUTS)
+    in_doubt: Window[CallId] = Window(limits.DEDUP_INPUTS)  # by (tool, arguments)
+    approvals: dict[ApprovalId, tuple[TurnId, CallId, int]] = {}  # of open turns, and where they were asked
+    model: str | None = None
+    agent: str | None = None
+    workspaces: dict[str, Workspace] = {}  # by requester
+    scripts: dict[str, int] = {}  # lines used, by model name
+    deliveries: dict[str, Delivery] = {}  # not yet confirmed or given up
+    usage: Usage = Usage()
+
+    def open_call(self, turn: TurnId, call: CallId) -> Call | None:
+        open_turn = self.turns.get(turn)
+        if open_turn is None:
+            return None
+        return next((each for each in open_turn.calls if each.call == call), None)

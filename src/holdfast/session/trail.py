@@ -1,0 +1,95 @@
+"""
+Two small persistent collections, so that state can be frozen and still cheap to move.
+
+`Trail` is an append-only sequence whose versions share their past: adding is O(1), old versions stay what they were.
+`Window` remembers the last N keys, also O(1) amortised per addition.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+_CHUNK = 256  # a Window copies at most this many entries per addition
+
+
+_Cell = tuple[Any, Any]
+
+
+class Trail(Generic[T]):
+    """Immutable; `Trail()` is empty. Iterates from the oldest."""
+
+    __slots__ = ("_cell", "_length")
+
+    def __init__(self, cell: _Cell | None = None, length: int = 0) -> None:
+        # (the cell before, the item). Nested tuples, because CPython frees those without recursion, however long the trail.
+        self._cell = cell
+        self._length = length
+
+    def add(self, item: T) -> "Trail[T]":
+        return Trail((self._cell, item), self._length + 1)
+
+    def extend(self, items: Iterable[T]) -> "Trail[T]":
+        trail = self
+        for item in items:
+            trail = trail.add(item)
+        return trail
+
+    def last(self) -> T | None:
+        return None if self._cell is None else self._cell[1]
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[T]:
+        items: list[T] = []
+        cell = self._cell
+        while cell is not None:
+            items.append(cell[1])
+            cell = cell[0]
+        return reversed(items)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Trail) and len(self) == len(other) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash(self._length)
+
+    def __repr__(self) -> str:
+        return f"Trail({list(self)!r})"
+
+
+class Window(Generic[T]):
+    """The last `size` entries by key, the newest winning. Immutable."""
+
+    __slots__ = ("_chunks", "_size")
+
+    def __init__(self, size: int, chunks: tuple[dict[str, T], ...] = ()) -> None:
+        self._size = size
+        self._chunks = chunks
+
+    def add(self, key: str, value: T) -> "Window[T]":
+        chunks = self._chunks
+        if chunks and len(chunks[-1]) < _CHUNK:
+            return Window(self._size, (*chunks[:-1], {**chunks[-1], key: value}))
+        kept = -(-self._size // _CHUNK)
+        return Window(self._size, (*chunks[-kept:], {key: value}))
+
+    def get(self, key: str) -> T | None:
+        for chunk in reversed(self._chunks):
+            if key in chunk:
+                return chunk[key]
+        return None
+
+    def __contains__(self, key: str) -> bool:
+        return any(key in chunk for chunk in self._chunks)
+
+    def items(self) -> Iterator[tuple[str, T]]:
+        for chunk in self._chunks:
+            yield from chunk.items()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Window) and dict(self.items()) == dict(other.items())
+
+    def __hash__(self) -> int:
+        return hash(tuple(key for key, _ in self.items()))

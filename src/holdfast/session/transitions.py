@@ -1,0 +1,95 @@
+"""
+The table: which event may happen to a turn in which phase, and where it leads.
+
+`evolve` consults it for every event of a turn. What is not listed is illegal: a bug of ours when we are about to write it (InvariantBroken),
+and a journal that can't be believed when we read it (BrokenChain, the session is sealed). `docs/state-machine.md` is generated from here.
+"""
+
+from collections.abc import Mapping
+
+from holdfast.session.events import (
+    ApprovalAnswered,
+    ApprovalClosed,
+    ApprovalRequested,
+    CallAllowed,
+    CallFinished,
+    CallsProposed,
+    Event,
+    ModelAnswered,
+    ModelCallFailed,
+    ModelCallLost,
+    ModelCallStarted,
+    ToolStarted,
+    TurnCancelled,
+    TurnEnded,
+    TurnParked,
+    TurnResumed,
+)
+from holdfast.session.state import Phase
+
+P = Phase
+
+TRANSITIONS: Mapping[tuple[Phase, type[Event]], frozenset[Phase]] = {
+    (P.READY, ModelCallStarted): frozenset({P.CALLING_MODEL}),
+    (P.READY, CallsProposed): frozenset({P.DECIDING}),  # a foreign loop's model
+    (P.READY, TurnResumed): frozenset({P.READY}),
+    (P.READY, TurnCancelled): frozenset({P.CANCELLING}),
+    (P.READY, TurnEnded): frozenset({P.ENDED}),
+    (P.CALLING_MODEL, ModelAnswered): frozenset({P.DECIDING, P.READY}),
+    (P.CALLING_MODEL, ModelCallFailed): frozenset({P.READY}),
+    (P.CALLING_MODEL, ModelCallLost): frozenset({P.READY}),  # repeated under a new number
+    (P.CALLING_MODEL, TurnResumed): frozenset({P.CALLING_MODEL}),
+    (P.CALLING_MODEL, TurnCancelled): frozenset({P.CANCELLING}),
+    (P.DECIDING, CallAllowed): frozenset({P.DECIDING, P.RUNNING}),
+    (P.DECIDING, ApprovalRequested): frozenset({P.DECIDING, P.RUNNING}),
+    (P.DECIDING, ApprovalAnswered): frozenset({P.DECIDING}),
+    (P.DECIDING, ApprovalClosed): frozenset({P.DECIDING}),
+    (P.DECIDING, CallFinished): frozenset({P.DECIDING, P.RUNNING, P.READY}),
+    (P.DECIDING, ToolStarted): frozenset({P.DECIDING}),  # a sibling allowed earlier, while an edited call is looked at again
+    (P.DECIDING, TurnResumed): frozenset({P.DECIDING}),
+    (P.DECIDING, TurnCancelled): frozenset({P.CANCELLING}),
+    (P.RUNNING, ToolStarted): frozenset({P.RUNNING}),
+    (P.RUNNING, CallFinished): frozenset({P.RUNNING, P.READY}),
+    (P.RUNNING, ApprovalRequested): frozenset({P.RUNNING}),  # policy tightened, or a grant revoked, before it started
+    (P.RUNNING, ApprovalAnswered): frozenset({P.RUNNING, P.DECIDING}),
+    (P.RUNNING, ApprovalClosed): frozenset({P.RUNNING}),
+    (P.RUNNING, TurnParked): frozenset({P.PARKED}),
+    (P.RUNNING, TurnResumed): frozenset({P.RUNNING}),
+    (P.RUNNING, TurnCancelled): frozenset({P.CANCELLING}),
+    (P.PARKED, ApprovalAnswered): frozenset({P.PARKED}),
+    (P.PARKED, ApprovalClosed): frozenset({P.PARKED}),
+    (P.PARKED, CallFinished): frozenset({P.PARKED}),
+    (P.PARKED, TurnResumed): frozenset({P.READY, P.DECIDING, P.RUNNING}),
+    (P.PARKED, TurnCancelled): frozenset({P.CANCELLING}),
+    (P.PARKED, TurnEnded): frozenset({P.ENDED}),  # superseded: every call has its result by then
+    (P.CANCELLING, CallFinished): frozenset({P.CANCELLING}),
+    (P.CANCELLING, ApprovalClosed): frozenset({P.CANCELLING}),
+    (P.CANCELLING, TurnResumed): frozenset({P.CANCELLING}),
+    (P.CANCELLING, TurnEnded): frozenset({P.ENDED}),
+}
+
+PHASE_SENTENCES: Mapping[Phase, str] = {
+    P.READY: "The next step is a model call; in a foreign loop, the loop's own.",
+    P.CALLING_MODEL: "A model call is out, and no lock is held.",
+    P.DECIDING: "Calls were made; what may run, must ask or is denied is not decided yet.",
+    P.RUNNING: "Calls may start, or have started.",
+    P.PARKED: "Only a person can move it on; it costs no task and no memory.",
+    P.CANCELLING: "Cancelled, durably; a started call has not ended yet.",
+    P.ENDED: "Over; it has joined the shared view.",
+}
+
+
+class IllegalTransition(Exception):
+    """Not in the table. Our own decide: InvariantBroken. On replay: BrokenChain."""
+
+    def __init__(self, phase: Phase | None, event: object, detail: str = "") -> None:
+        where = "no open turn" if phase is None else phase.value
+        super().__init__(f"{type(event).__name__} can't happen in {where}{': ' + detail if detail else ''}")
+        self.phase = phase
+        self.event = event
+
+
+def check(before: Phase, event: Event, after: Phase) -> None:
+    allowed = TRANSITIONS.get((before, type(event)))
+    if allowed is None or after not in allowed:
+        raise IllegalTransition(before, event, f"it would lead to {after.value}" if allowed else "")

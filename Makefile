@@ -46,7 +46,7 @@ run: $(VENV)/.serve  ## the gateway; prints its address
 test: $(VENV)/.test  ## the tests, without the long ones
 	@$(PYTEST) -m 'not long' $(ARGS)
 
-test-long: $(VENV)/.test  ## all tests, with more examples
+test-long: $(VENV)/.long  ## all tests, with more examples
 	@$(PYTEST) --hypothesis-profile=long --timeout=3600 $(ARGS)
 
 check: lint types test  ## everything that must hold before a change lands; ends with pytest's closing line
@@ -107,6 +107,11 @@ $(VENV)/.test: $(VENV)/.runtime
 	@$(BIN)/python $(PIP) install --require-hashes -r requirements/test.lock
 	@touch $@
 
+$(VENV)/.long: $(VENV)/.test requirements/long.lock
+	@echo 'installing requirements/long.lock'
+	@$(BIN)/python $(PIP) install --no-deps --require-hashes -r requirements/long.lock
+	@touch $@
+
 $(PEERS)/.made: requirements/peers.lock
 	@echo 'installing requirements/peers.lock'
 	@$(PYTHON) -m venv --clear $(PEERS)
@@ -132,6 +137,7 @@ lock: $(LOCKING)/.made  ## write the locks anew from pyproject.toml and requirem
 	@$(COMPILE) requirements/build.in -o requirements/build.lock
 	@$(COMPILE) pyproject.toml --all-extras requirements/test.in -c requirements/runtime.lock -c requirements/build.lock \
 		-o requirements/test.lock
+	@$(COMPILE) --no-deps requirements/long.in -o requirements/long.lock
 	@$(COMPILE) requirements/peers.in -o requirements/peers.lock
 	@$(COMPILE) requirements/locking.in -o requirements/locking.lock
 	@! grep -nE '://|^ *--(index|extra-index|find-links)' requirements/*.lock

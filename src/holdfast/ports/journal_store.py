@@ -118,6 +118,10 @@ class Journal(Protocol):
         """Try to become the session's driver; None when somebody else is. Never waits for them."""
         ...
 
+    async def seal(self, mark: SealMark) -> None:
+        """Seal the session durably: its records are genuine but make no sense together. Idempotent; the first mark stays."""
+        ...
+
     async def quarantine(self, kind: str, payload: bytes) -> str:
         """Keep bytes (a JSON object, UTF-8) that could not go into the journal, durably, beside it. Returns where, for people. Works on a sealed session."""
         ...
@@ -162,6 +166,14 @@ class JournalStore(Protocol):
 
     async def sessions(self) -> Sequence[SessionId]:
         """Every living session, sorted, from the home's journal."""
+        ...
+
+    async def current(self, session: SessionId) -> InstanceId | None:
+        """The life that the home's journal names for this session now; None when there is no such session."""
+        ...
+
+    async def heads(self) -> Sequence[tuple[SessionId, InstanceId, int]]:
+        """Every living session with the number of its last acknowledged record: a hint for caches, cheap, no journal is opened."""
         ...
 
     async def home(self) -> Journal:

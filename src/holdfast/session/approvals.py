@@ -13,7 +13,7 @@ from holdfast.ids import CallId, TurnId, approval_id
 from holdfast.session.authority import TurnContext
 from holdfast.session.events import ApprovalRequested, OptionOffered
 from holdfast.session.plan import Binding, ToolDefinition
-from holdfast.session.policy import Ask
+from holdfast.session.policy import Ask, granted_arguments
 
 APPROVE_ONCE = "approve_once"
 APPROVE_SESSION = "approve_session"
@@ -24,6 +24,8 @@ DENY = "deny"
 ANSWER = "answer"
 SCOPES = {APPROVE_SESSION: "session", APPROVE_FOLDER: "folder", APPROVE_EVERYWHERE: "everywhere"}
 """Options that leave a grant behind, and its scope."""
+RESERVED = frozenset({APPROVE_ONCE, *SCOPES, EDIT, DENY, ANSWER})
+"""Words that mean something to us: no choice of a model's question may be one of them."""
 
 
 def plan_digest(*, context: TurnContext, call: CallId, definition: ToolDefinition, arguments: str, binding: Binding, rule: str, display: str) -> str:
@@ -104,6 +106,8 @@ def request(
     if len(display) > limits.DISPLAY_CHARS_MAX:
         return None
     question = definition.kind == "question"
+    options = options_for(definition, binding, ask, choices)
+    names = {each.option for each in options}
     return ApprovalRequested(
         approval=approval_id(context.instance, call, prompt),
         turn=turn,
@@ -114,12 +118,14 @@ def request(
         binding=binding.digest(),
         display=display,
         digest=plan_digest(context=context, call=call, definition=definition, arguments=arguments, binding=binding, rule=ask.rule, display=display),
-        options=options_for(definition, binding, ask, choices),
+        options=options,
         may_answer=ask.may_answer,
         expires_at=now + ask.expires_after_seconds * 1000,
         kind="question" if question else "approval",
         cwd=binding.cwd,
-        path=binding.path,
+        folder=folder_of(definition, binding),
+        granted={scope: granted_arguments(arguments, definition, scope) for option, scope in SCOPES.items() if option in names},
         dangerous=not question and (not binding.confined or not binding.readable or ask.in_doubt_twin),
         reason=ask.reason,
+        in_doubt_twin=ask.in_doubt_twin,
     )

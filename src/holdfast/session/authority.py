@@ -177,8 +177,10 @@ def context_from_source(
 ) -> TurnContext:
     """The one way in. Without a source, or with one that names nobody, the least authority is recorded."""
     source = source or MessageSource.none()
-    if not source.channel or not source.boundary:
+    if not source.channel.strip() or not source.boundary.strip():
         raise Unusable("a message source needs a channel and a boundary", code="malformed", hint="use MessageSource.local(NAME)")
+    if not (source.person or "").strip() and source.principal not in (Principal.VERIFIED_AUTOMATION, Principal.SYSTEM):
+        source = msgspec.structs.replace(MessageSource.none(channel=source.channel), quotes=source.quotes)
     return TurnContext(
         session=session,
         instance=instance,
@@ -186,21 +188,21 @@ def context_from_source(
         audience=source.audience,
         boundary=source.boundary,
         channel=source.channel,
-        requester=source.person or None,
+        requester=source.person if (source.person or "").strip() else None,
         principal=source.principal,
         provenance=source.provenance,
         quoted_speakers=tuple(quote.speaker for quote in source.quotes),
-        interactive=source.can_prompt and bool(source.person),
+        interactive=source.can_prompt and bool((source.person or "").strip()),
         workspace=workspace,
     )
 
 
 def same_authority(one: TurnContext, other: TurnContext) -> bool:
-    """Whether two queued messages may become one turn: equal in everything but the turn id and who is quoted."""
+    """Whether two queued messages may become one turn: equal in everything but the turn id, the quoted speakers included."""
     return (
         one.requester is not None
         and one.requester == other.requester
-        and (one.session, one.instance, one.audience, one.boundary, one.channel, one.principal, one.provenance, one.interactive, one.workspace)
+        and (one.session, one.instance, one.audience, one.boundary, one.channel, one.principal, one.provenance, one.interactive)
         == (
             other.session,
             other.instance,
@@ -210,8 +212,8 @@ def same_authority(one: TurnContext, other: TurnContext) -> bool:
             other.principal,
             other.provenance,
             other.interactive,
-            other.workspace,
         )
+        and (one.workspace, one.quoted_speakers) == (other.workspace, other.quoted_speakers)
     )
 
 

@@ -158,6 +158,13 @@ class Recover(Command, frozen=True):
     epoch: int
 
 
+class GiveModel(Command, frozen=True):
+    """Go on with another model: for turns whose own can't be had any more."""
+
+    model: str
+    by: str
+
+
 class RecordCompaction(Command, frozen=True):
     """A summary is ready. Taken only if what it summarised is still there (`compactions` unchanged) and tokens really fall."""
 
@@ -210,6 +217,7 @@ SessionCommand = (
     | Cancel
     | Expire
     | Recover
+    | GiveModel
     | RecordCompaction
     | QueueDelivery
     | MarkDelivery

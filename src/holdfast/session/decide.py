@@ -20,6 +20,7 @@ from holdfast.session.commands import (
     Expire,
     FailTurn,
     FinishCall,
+    GiveModel,
     MarkDelivery,
     ParkTurn,
     ProposeCalls,
@@ -35,14 +36,15 @@ from holdfast.session.commands import (
     TakeFailure,
 )
 from holdfast.session.decided import Decided
-from holdfast.session.events import SessionEvent
+from holdfast.session.events import ModelGiven, SessionEvent
 from holdfast.session.evolve import evolve
 from holdfast.session.state import SessionState
 from holdfast.session.transitions import IllegalTransition
 
 
 def decide(state: SessionState, command: SessionCommand, *, now: int) -> Decided:  # noqa: C901, PLR0911, PLR0912  # one line per command
-    """`now` is the time the events will carry: never before the last record."""
+    """`now` is the time the events will carry: never before the last record, whatever a clock that was set back says."""
+    now = max(now, state.at)
     match command:
         case AcceptInput():
             return decide_inputs.accept_input(state, command, now)
@@ -78,6 +80,8 @@ def decide(state: SessionState, command: SessionCommand, *, now: int) -> Decided
             return decide_turns.cancel(state, command)
         case Recover():
             return decide_life.recover(state, command)
+        case GiveModel():
+            return Decided((ModelGiven(model=command.model, by=command.by),))
         case RecordCompaction():
             return decide_life.record_compaction(state, command)
         case QueueDelivery():
@@ -100,6 +104,7 @@ def commit(state: SessionState, commands: Sequence[SessionCommand], *, now: int)
     """Decide commands one after another, each against the state that the ones before it lead to."""
     events: list[SessionEvent] = []
     decided: list[Decided] = []
+    now = max(now, state.at)
     for command in commands:
         outcome = decide(state, command, now=now)
         decided.append(outcome)

@@ -4,12 +4,13 @@ import msgspec
 
 from holdfast.errors import Refused
 from holdfast.ids import CallId, TurnId
-from holdfast.session.approvals import ANSWER, DENY, EDIT
+from holdfast.session.approvals import ANSWER, EDIT, SCOPES
 from holdfast.session.authority import LostContext
+from holdfast.session.closing import result_of_answer, result_of_closing
 from holdfast.session.commands import AnswerApproval
 from holdfast.session.decided import Decided, refused
-from holdfast.session.events import AnswerRefused, ApprovalAnswered, ApprovalClosed, CallFinished, SessionEvent
-from holdfast.session.state import Approval, Call, Phase, SessionState, SettledApproval, Turn
+from holdfast.session.events import AnswerRefused, ApprovalAnswered, ApprovalClosed, SessionEvent
+from holdfast.session.state import Approval, Call, SessionState, SettledApproval, Turn
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -41,6 +42,8 @@ def answer_approval(state: SessionState, command: AnswerApproval, now: int) -> D
     approval = call.approval
     if settled := _settled(approval, command, turn, call):
         return settled
+    if turn.cancelled_by is not None or turn.superseded_by is not None:
+        return _over("cancelled" if turn.cancelled_by is not None else "superseded", None, None)
     if flaw := _flaw(turn, approval, command, now):
         return flaw
     return _take(turn, call, approval, command)
@@ -98,6 +101,8 @@ def _flaw(turn: Turn, approval: Approval, command: AnswerApproval, now: int) -> 
         return refused("option_unavailable", f"{command.option!r} is not offered here", hint=f"offered: {', '.join(offered)}")
     if (command.option == EDIT) != (command.arguments is not None):
         return refused("option_unavailable", "new arguments go with `edit`, and `edit` with new arguments", hint="--arguments '{...}'")
+    if command.option in SCOPES and command.grant is None:
+        return refused("not_saved", "what this answer would remember was not kept, so it is not taken", hint="try again, or approve_once")
     if command.option == ANSWER and not (command.reason or "").strip():
         return refused("option_unavailable", "`answer` needs the words", hint="--reason 'your answer'")
     return None
@@ -128,37 +133,26 @@ def _take(turn: Turn, call: Call, approval: Approval, command: AnswerApproval) -
         digest=asked.digest,
         reason=command.reason,
         arguments=command.arguments,
-        grant=command.grant,
+        grant=command.grant if command.option in SCOPES else None,
         asserted_by=command.asserted_by,
     )
     waiting = any(each.call != call.call for each in turn.waiting)
     outcome = Answered(turn.turn, call.call, command.option, waiting=waiting)
-    return Decided((answered, *_result(turn, call, approval, command)), outcome=outcome)
-
-
-def _result(turn: Turn, call: Call, approval: Approval, command: AnswerApproval) -> tuple[SessionEvent, ...]:
-    """A denial and a question's answer are results at once; an approval only once it ran."""
-    if command.option == DENY:
-        why = f": {command.reason}" if command.reason else ""
-        return (CallFinished(turn=turn.turn, call=call.call, outcome="denied", text=f"Not run: {command.by} denied it{why}.", code="denied"),)
-    if approval.asked.kind == "question":
-        text = command.reason if command.option == ANSWER else command.option
-        return (CallFinished(turn=turn.turn, call=call.call, outcome="ok", text=f"{command.by} answered: {text}"),)
-    return ()
+    result = result_of_answer(call, asked.kind, answered)
+    return Decided((answered,) if result is None else (answered, result), outcome=outcome)
 
 
 def expire(state: SessionState, now: int) -> Decided:
     """Expiry always denies."""
     events: list[SessionEvent] = []
     for turn in state.turns.values():
-        if turn.phase is Phase.ENDED:
+        if turn.cancelled_by is not None or turn.superseded_by is not None:
             continue
         for call in turn.waiting:
             if call.approval is not None and now >= call.approval.asked.expires_at:
-                text = "Not run: nobody answered in time."
                 approval = call.approval.asked.approval
                 events.append(
                     ApprovalClosed(approval=approval, turn=turn.turn, call=call.call, closed_as="expired", reason="nobody answered in time")
                 )
-                events.append(CallFinished(turn=turn.turn, call=call.call, outcome="denied", text=text, code="expired"))
+                events.append(result_of_closing(turn, call, "expired"))
     return Decided(tuple(events))

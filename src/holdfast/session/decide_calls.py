@@ -7,7 +7,7 @@ from holdfast.errors import InvariantBroken
 from holdfast.session import approvals
 from holdfast.session.authority import LostContext, TurnContext
 from holdfast.session.commands import DecideCalls, FinishCall, ProposeCalls, StartTool
-from holdfast.session.decide_turns import calls_made, drop_call, settle_calls, too_many_calls
+from holdfast.session.decide_turns import calls_bound, calls_made, cancelling, settle_calls, too_many_calls
 from holdfast.session.decided import NOTHING, Decided
 from holdfast.session.events import (
     ApprovalClosed,
@@ -46,15 +46,20 @@ def decide_calls(state: SessionState, command: DecideCalls, now: int) -> Decided
     turn = state.turns.get(command.turn)
     if turn is None or turn.phase is not Phase.DECIDING:
         return NOTHING
+    # What was decided when the calls were made, if a crash cut its record off.
+    if (over := calls_bound(turn, command.policy)) and not any(call.status is S.STARTED for call in turn.calls):
+        return Decided((*settle_calls(turn, f"Not run: {over[1]}."), _given_up(turn, over)))
     events: list[SessionEvent] = []
     prompts = turn.prompts
+    decided_now: set[str] = set()
     for looked in command.looked:
         call = state.open_call(turn.turn, looked.call)
-        if call is None or call.status is not S.PROPOSED:
+        if call is None or call.status is not S.PROPOSED or call.owes_result or looked.call in decided_now:
             continue
-        if (stuck := _stuck(turn, call)) is not None:
+        decided_now.add(looked.call)
+        if (stuck := _stuck(turn, call, looked)) is not None:
             if stuck == "end":
-                return Decided((*settle_calls(turn, "Not run: the same call again and again."), _repeating(turn, call)))
+                return Decided(_repeating(turn, call))
             decided: SessionEvent = _finished(turn, call, "error", _CORRECTION, "repeated")
         else:
             decided = _decide_one(state, turn, call, looked, command, prompts, now)
@@ -66,18 +71,25 @@ def decide_calls(state: SessionState, command: DecideCalls, now: int) -> Decided
 _CORRECTION = "Not run: this is the same call with the same result as before. Use the result you have, do something else, or answer the person."
 
 
-def _stuck(turn: Turn, call: Call) -> str | None:
+def _stuck(turn: Turn, call: Call, looked: Looked) -> str | None:
     """The third identical call in a row with identical results is corrected; a fourth ends the turn."""
-    if call.edited_by is not None or turn.repeats.key != call_key(call.tool, call.arguments or call.made):
+    same = (call_key(call.tool, call.made), call_key(call.tool, looked.arguments or call.made))
+    if call.edited_by is not None or turn.repeats.key not in same:
         return None
     if turn.repeats.count >= limits.EQUAL_CALLS_IN_A_ROW:
         return "end"
     return "correct" if turn.repeats.count == limits.EQUAL_CALLS_IN_A_ROW - 1 else None
 
 
-def _repeating(turn: Turn, call: Call) -> TurnEnded:
+def _repeating(turn: Turn, call: Call) -> tuple[SessionEvent, ...]:
+    """Every call has its result before the turn ends; that of the repeated one keeps count, should a crash cut off the end."""
     message = f"the model called {call.tool} with the same arguments and got the same result, again and again"
-    return TurnEnded(turn=turn.turn, outcome="failed", code="repeating", message=message)
+    settled = [event for event in settle_calls(turn, f"Not run: {message}.") if not (isinstance(event, CallFinished) and event.call == call.call)]
+    return (*settled, _finished(turn, call, "error", f"Not run: {message}.", "repeated"), _given_up(turn, ("repeating", message)))
+
+
+def _given_up(turn: Turn, why: tuple[str, str]) -> TurnEnded:
+    return TurnEnded(turn=turn.turn, outcome="failed", code=why[0], message=why[1])
 
 
 def _finished(turn: Turn, call: Call, outcome: CallOutcome, text: str, code: str) -> CallFinished:
@@ -89,14 +101,11 @@ def _decide_one(state: SessionState, turn: Turn, call: Call, looked: Looked, com
         return _finished(turn, call, "denied", f"Not run: {turn.context.reason}.", "no_authority")
     if looked.problem is not None:
         return _problem(turn, call, looked.problem)
-    context, (definition, arguments, binding) = turn.context, _found(looked)
+    context = turn.context
     verdict = _judge(state, context, call, looked, command.policy, command.grants)
     match verdict:
         case Allow(by=by):
-            digest = approvals.plan_digest(
-                context=context, call=call.call, definition=definition, arguments=arguments, binding=binding, rule="allow", display=binding.display
-            )
-            return CallAllowed(turn=turn.turn, call=call.call, by=by, arguments=arguments, digest=digest)
+            return CallAllowed(turn=turn.turn, call=call.call, by=by, arguments=_found(looked)[1], digest=_allowed_digest(context, call, looked))
         case Deny(code=code, text=text):
             return _finished(turn, call, "unattended" if code == "approval_unattended" else "denied", f"Not run: {text}.", code)
         case Ask():
@@ -105,7 +114,7 @@ def _decide_one(state: SessionState, turn: Turn, call: Call, looked: Looked, com
 
 def _judge(state: SessionState, context: TurnContext, call: Call, looked: Looked, policy: Policy, grants: tuple[GrantProposed, ...]) -> Verdict:
     definition, arguments, binding = _found(looked)
-    twin = call_key(definition.name, arguments) in state.in_doubt or call_key(definition.name, call.made) in state.in_doubt
+    twin = definition.contract == "once" and any(call_key(definition.name, each) in state.in_doubt for each in (arguments, call.made))
     verdict = judge(
         context=context,
         definition=definition,
@@ -113,14 +122,21 @@ def _judge(state: SessionState, context: TurnContext, call: Call, looked: Looked
         binding=binding,
         policy=policy,
         grants=grants,
-        in_doubt_twin=twin and definition.contract == "once",
+        in_doubt_twin=twin,
     )
     if call.edited_by is None or isinstance(verdict, Deny):
         return verdict
     # What a person changed is shown to that person again, whatever policy and grants would have allowed.
+    if not _still_entitled(context, definition, call.edited_by, policy, (call.edited_by,)):
+        return Deny("approver_removed", f"{call.edited_by} changed the arguments, and may no longer approve this")
     expires = verdict.expires_after_seconds if isinstance(verdict, Ask) else policy.expires_after_seconds
-    rule = f"{context.audience.value}:edited"
-    return Ask(may_answer=(call.edited_by,), reason="you changed the arguments", rule=rule, expires_after_seconds=expires)
+    return Ask(
+        may_answer=(call.edited_by,),
+        reason="you changed the arguments",
+        rule=f"{context.audience.value}:edited",
+        expires_after_seconds=expires,
+        in_doubt_twin=twin,
+    )
 
 
 def _found(looked: Looked) -> tuple[ToolDefinition, str, Binding]:
@@ -166,8 +182,9 @@ class _Question(msgspec.Struct):
 
 
 def _choices(arguments: str) -> tuple[str, ...]:
-    reserved = {approvals.ANSWER, approvals.DENY}
-    return tuple(choice for choice in msgspec.json.decode(arguments, type=_Question).choices or () if choice not in reserved)
+    """The model's choices. None of them may look like an option of ours: a question's answer grants nothing."""
+    choices = msgspec.json.decode(arguments, type=_Question).choices or ()
+    return tuple(dict.fromkeys(choice for choice in choices if choice.strip() and choice not in approvals.RESERVED))
 
 
 def start_tool(state: SessionState, command: StartTool, now: int) -> Decided:
@@ -178,15 +195,15 @@ def start_tool(state: SessionState, command: StartTool, now: int) -> Decided:
     """
     turn = state.turns.get(command.turn)
     call = state.open_call(command.turn, command.looked.call)
-    if turn is None or call is None or turn.cancelled_by is not None or turn.parked:
+    if turn is None or call is None or turn.cancelled_by is not None or turn.superseded_by is not None or turn.parked or call.owes_result:
         return NOTHING
     again = call.status is S.STARTED and call.contract != "once" and call.epoch < command.epoch
     if not again and call.status not in (S.ALLOWED, S.APPROVED):
         return NOTHING
-    if call.status is S.APPROVED and turn.waiting:
+    if call.status is S.APPROVED and any(each.status in (S.WAITING, S.PROPOSED) for each in turn.calls):
         return NOTHING
     if isinstance(turn.context, LostContext):
-        return Decided(tuple(drop_call(turn, call, f"Not run: {turn.context.reason}.", closed_as="voided")))
+        return Decided(_voided(turn, call, f"Not run: {turn.context.reason}.", "no_authority"))
     if stopped := _stopped(state, turn, turn.context, call, command, now):
         return Decided(stopped)
     looked = command.looked
@@ -211,11 +228,10 @@ def _stopped(state: SessionState, turn: Turn, context: TurnContext, call: Call, 
     looked, policy = command.looked, command.policy
     if looked.problem is not None:
         return _voided(turn, call, f"Not run: {looked.problem[1]}", looked.problem[0])
-    _, arguments, _ = _found(looked)
-    if call.approval is not None and call.status is S.APPROVED:
-        return _approval_stopped(state, turn, context, call, command)
-    if call.arguments is not None and arguments != call.arguments:
-        return _voided(turn, call, "Not run: its arguments are no longer what was allowed.", "plan_changed")
+    if call.approval is not None:
+        return _approval_stopped(state, turn, context, call, command, now)
+    if _allowed_digest(context, call, looked) != call.digest:
+        return _voided(turn, call, "Not run: what would run is no longer what was allowed.", "plan_changed")
     verdict = _judge(state, context, call, looked, policy, command.grants)
     match verdict:
         case Allow():
@@ -230,7 +246,15 @@ def _stopped(state: SessionState, turn: Turn, context: TurnContext, call: Call, 
             return (_ask(state, turn, call, looked, verdict, policy, turn.prompts, now),)
 
 
-def _approval_stopped(state: SessionState, turn: Turn, context: TurnContext, call: Call, command: StartTool) -> tuple[SessionEvent, ...]:
+def _allowed_digest(context: TurnContext, call: Call, looked: Looked) -> str:
+    definition, arguments, binding = _found(looked)
+    return approvals.plan_digest(
+        context=context, call=call.call, definition=definition, arguments=arguments, binding=binding, rule="allow", display=binding.display
+    )
+
+
+def _approval_stopped(state: SessionState, turn: Turn, context: TurnContext, call: Call, command: StartTool, now: int) -> tuple[SessionEvent, ...]:
+    """A call that may be repeated is looked at again in the same way before it is run again: the approval was of this very call."""
     definition, arguments, binding = _found(command.looked)
     approval = call.approval
     if approval is None or approval.answer is None:
@@ -245,6 +269,9 @@ def _approval_stopped(state: SessionState, turn: Turn, context: TurnContext, cal
         return _voided(turn, call, f"Not run: {verdict.text}.", "policy_tightened")
     if not _still_entitled(context, definition, approval.answer.by, command.policy, asked.may_answer):
         return _voided(turn, call, f"Not run: {approval.answer.by} may no longer approve this.", "approver_removed")
+    if isinstance(verdict, Ask) and verdict.in_doubt_twin and not asked.in_doubt_twin:
+        # An equal call became in doubt since: whoever approved did not know, and is asked again.
+        return (_ask(state, turn, call, command.looked, verdict, command.policy, turn.prompts, now),)
     return ()
 
 
@@ -272,7 +299,6 @@ def finish_call(state: SessionState, command: FinishCall) -> Decided:
     if call.edited_by is not None:
         text = f"({call.edited_by} changed the arguments to {call.arguments} before approving.)\n{text}"
     finished = CallFinished(turn=turn.turn, call=call.call, outcome=command.outcome, text=text, code=command.code, output=command.output)
-    others = [each for each in turn.calls if each.call != call.call and each.status is S.STARTED]
-    if turn.cancelled_by is None or others:
+    if turn.cancelled_by is None:
         return Decided((finished,))
-    return Decided((finished, TurnEnded(turn=turn.turn, outcome="cancelled", code="cancelled", message=f"cancelled by {turn.cancelled_by}")))
+    return Decided((finished, *cancelling(turn, turn.cancelled_by, ended=call.call)))

@@ -7,11 +7,12 @@ import msgspec
 from holdfast import limits
 from holdfast.ids import ApprovalId, InputId, TurnId, turn_id
 from holdfast.session.authority import LostContext, TurnContext, context_from_source, may_supersede, same_authority
+from holdfast.session.closing import superseding
 from holdfast.session.commands import AcceptInput, StartTurn
 from holdfast.session.decided import NOTHING, Decided, refused
-from holdfast.session.events import ApprovalClosed, CallFinished, InputAccepted, SessionEvent, TurnEnded, TurnStarted
+from holdfast.session.events import InputAccepted, TurnEnded, TurnStarted
 from holdfast.session.evolve import dedup_key, text_digest
-from holdfast.session.state import CallStatus, Input, Phase, SessionState, Turn
+from holdfast.session.state import Approval, Input, SessionState, Turn
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -53,17 +54,23 @@ def is_answer_word(text: str) -> bool:
 def accept_input(state: SessionState, command: AcceptInput, now: int) -> Decided:
     ordinal = state.inputs + 1
     turn = turn_id(ordinal)
-    context = command.context or context_from_source(
-        command.source, session=state.session, instance=state.instance, turn=turn, workspace=command.workspace
-    )
+    if command.context is None:
+        context = context_from_source(command.source, session=state.session, instance=state.instance, turn=turn, workspace=command.workspace)
+    elif (command.context.session, command.context.instance) != (state.session, state.instance):
+        return refused("no_authority", f"the authority handed on belongs to {command.context.session}, not to this life of {state.session}")
+    else:
+        context = msgspec.structs.replace(command.context, turn=turn)
     if command.dedup is not None and (seen := state.dedup.get(dedup_key(context, command.dedup))) is not None:
         if seen.text != text_digest(command.text):
             return refused("dedup_conflict", f"the key {command.dedup!r} was used before with another text", hint="use a new key for a new message")
         return Decided(outcome=Duplicate(seen.turn))
     if problem := _too_much(state, command):
         return problem
-    if command.kind == "message" and is_answer_word(command.text) and (asked := _asked_of(state, context.requester, now)):
+    replaced = _replaced(state, command, context, now)
+    if command.kind == "message" and is_answer_word(command.text) and (asked := _asked_of(state, context.requester, replaced, now)):
         return Decided(outcome=asked)
+    if command.policy.on_message != "supersede":
+        replaced = ()
     accepted = InputAccepted(
         input=InputId(f"i{ordinal}"),
         turn=turn,
@@ -76,8 +83,9 @@ def accept_input(state: SessionState, command: AcceptInput, now: int) -> Decided
         quotes=command.source.quotes if command.source else (),
         dedup=command.dedup,
         asserted_by=command.source.asserted_by if command.source else None,
+        supersedes=tuple(each.turn for each in replaced),
     )
-    closing = _superseding(state, command, context, accepted.input) if command.kind == "message" else ()
+    closing = [event for each in replaced for event in superseding(each, accepted.input)]
     return Decided((accepted, *closing), outcome=Accepted(accepted.input, turn))
 
 
@@ -97,48 +105,31 @@ def _too_much(state: SessionState, command: AcceptInput) -> Decided | None:
     return None
 
 
-def _asked_of(state: SessionState, person: str | None, now: int) -> OnlyAnAnswerWord | None:
+def _asked_of(state: SessionState, person: str | None, replaced: tuple[Turn, ...], now: int) -> OnlyAnAnswerWord | None:
+    """The prompts that the word may have been meant for: those the person may answer, and those of a request they made."""
     for turn in state.turns.values():
-        mine = tuple(
-            call.approval.asked.approval
-            for call in turn.waiting
-            if call.approval is not None and person in call.approval.asked.may_answer and now < call.approval.asked.expires_at
-        )
-        if mine:
-            return OnlyAnAnswerWord(mine, turn.turn)
+        stands = [each.asked for each in _standing(turn, now) if turn in replaced or person in each.asked.may_answer]
+        if stands:
+            return OnlyAnAnswerWord(tuple(each.approval for each in stands), turn.turn)
     return None
 
 
-def _superseding(state: SessionState, command: AcceptInput, context: TurnContext, by: InputId) -> tuple[SessionEvent, ...]:
-    if command.policy.on_message != "supersede":
+def _standing(turn: Turn, now: int) -> list[Approval]:
+    """Prompts that an answer could still reach. One past its time is closed by expiry, and by nothing else."""
+    if turn.cancelled_by is not None or turn.superseded_by is not None:
+        return []
+    return [call.approval for call in turn.waiting if call.approval is not None and now < call.approval.asked.expires_at]
+
+
+def _replaced(state: SessionState, command: AcceptInput, context: TurnContext, now: int) -> tuple[Turn, ...]:
+    """Requests that wait for an answer and that this message takes the place of."""
+    if command.kind != "message":
         return ()
-    events: list[SessionEvent] = []
-    for turn in state.turns.values():
-        if turn.phase is Phase.PARKED and turn.waiting and isinstance(turn.context, TurnContext) and may_supersede(context, turn.context):
-            events.extend(_superseded(turn, by))
-    return tuple(events)
-
-
-def _superseded(turn: Turn, by: InputId) -> list[SessionEvent]:
-    """Every call not started gets a synthetic result, answered ones too: the person has moved on."""
-    events: list[SessionEvent] = []
-    for call in turn.calls:
-        if call.status is CallStatus.FINISHED:
-            continue
-        if call.approval is not None and call.approval.closed_as is None:
-            events.append(
-                ApprovalClosed(
-                    approval=call.approval.asked.approval,
-                    turn=turn.turn,
-                    call=call.call,
-                    closed_as="superseded",
-                    reason=f"a later message ({by}) took its place",
-                )
-            )
-        text = "Not run: the person sent another message instead of answering."
-        events.append(CallFinished(turn=turn.turn, call=call.call, outcome="superseded", text=text, code="superseded"))
-    events.append(TurnEnded(turn=turn.turn, outcome="superseded", code="superseded", message="a later message took its place", by_input=by))
-    return events
+    return tuple(
+        turn
+        for turn in state.turns.values()
+        if turn.only_waits and _standing(turn, now) and isinstance(turn.context, TurnContext) and may_supersede(context, turn.context)
+    )
 
 
 def start_turn(state: SessionState, command: StartTurn) -> Decided:

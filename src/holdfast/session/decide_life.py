@@ -27,7 +27,8 @@ def recover(state: SessionState, command: Recover) -> Decided:
     events: list[SessionEvent] = []
     letters: list[tuple[str, str]] = []
     for turn in turns_to_recover(state, command.epoch):
-        if turn.loop == "foreign":
+        if turn.loop == "foreign" and turn.cancelled_by is None:
+            # Its driver is gone, and with it the loop: nobody else can make its next step.
             events.extend(_given_up(turn, "loop_lost", "the program that drove this turn is gone"))
             continue
         case = case_for(findings_of(turn, command.epoch))
@@ -67,6 +68,8 @@ def _given_up(turn: Turn, code: str, message: str) -> list[SessionEvent]:
 def record_compaction(state: SessionState, command: RecordCompaction) -> Decided:
     if command.compactions != state.compactions or command.turns > len(state.view.entries):
         return refused("superseded", "what was summarised is no longer on the path", hint="plan again")
+    if command.turns < 1:
+        return Decided(outcome="nothing to do")
     if command.tokens_after >= command.tokens_before:
         return Decided(outcome="nothing gained")
     compacted = Compacted(
@@ -82,7 +85,7 @@ def record_compaction(state: SessionState, command: RecordCompaction) -> Decided
 
 def queue_delivery(state: SessionState, command: QueueDelivery) -> Decided:
     delivery = "d-" + short_digest("delivery", state.instance, command.turn, command.channel, command.part)
-    if delivery in state.deliveries:
+    if delivery in state.deliveries or delivery in state.delivered:
         return Decided(outcome=delivery)
     queued = DeliveryQueued(delivery=delivery, turn=command.turn, channel=command.channel, kind=command.kind, text=command.text)
     return Decided((queued,), outcome=delivery)

@@ -2,14 +2,16 @@
 
 from holdfast import limits
 from holdfast.errors import Refused
-from holdfast.ids import TurnId, call_id
+from holdfast.ids import CallId, TurnId, call_id
 from holdfast.session.authority import LostContext, TurnContext
+from holdfast.session.closing import owed_result, superseding
 from holdfast.session.commands import Cancel, EndTurn, FailTurn, ParkTurn, ResumeTurn, StartModelCall, TakeAnswer, TakeFailure
 from holdfast.session.decided import NOTHING, Decided
 from holdfast.session.events import (
     ApprovalClosed,
     CallFinished,
     CallMade,
+    InputDropped,
     ModelAnswerDropped,
     ModelAnswered,
     ModelCallFailed,
@@ -21,10 +23,10 @@ from holdfast.session.events import (
     TurnParked,
     TurnResumed,
 )
+from holdfast.session.evolve import find_turn
 from holdfast.session.messages import AssistantMessage, ProposedCall, Usage
 from holdfast.session.policy import Policy
-from holdfast.session.react import runnable_calls
-from holdfast.session.state import Call, CallStatus, Phase, SessionState, Turn
+from holdfast.session.state import Call, CallStatus, Input, Phase, SessionState, Turn
 
 S = CallStatus
 
@@ -42,6 +44,8 @@ def start_model_call(state: SessionState, command: StartModelCall) -> Decided:
 
 
 def _bound_reached(turn: Turn, policy: Policy) -> tuple[str, str] | None:
+    if over := calls_bound(turn, policy):
+        return over
     if turn.model_calls >= policy.turn_model_calls_max:
         return "turn_model_calls_max", f"the turn made {turn.model_calls} model calls, which is its bound"
     tokens = turn.usage.input_tokens + turn.usage.output_tokens
@@ -99,13 +103,30 @@ def calls_made(state: SessionState, turn: Turn, number: int, calls: tuple[Propos
     )
 
 
+def calls_bound(turn: Turn, policy: Policy) -> tuple[str, str] | None:
+    """The bound that the calls of a turn have passed, those already made included."""
+    return _calls_bound(len(turn.calls), turn.tool_calls, policy) or repeats_bound(turn)
+
+
+def repeats_bound(turn: Turn) -> tuple[str, str] | None:
+    if turn.repeats.count <= limits.EQUAL_CALLS_IN_A_ROW:
+        return None
+    return "repeating", "the model made the same call with the same arguments and got the same result, again and again"
+
+
+def _calls_bound(batch: int, of_turn: int, policy: Policy) -> tuple[str, str] | None:
+    if batch > limits.CALLS_PER_BATCH_MAX:
+        return "batch_calls_max", f"the model made {batch} calls at once; {limits.CALLS_PER_BATCH_MAX} are the most"
+    if of_turn > policy.turn_tool_calls_max:
+        return "turn_tool_calls_max", f"the turn would make more than {policy.turn_tool_calls_max} tool calls, which is its bound"
+    return None
+
+
 def too_many_calls(turn: Turn, calls: tuple[CallMade, ...], policy: Policy) -> tuple[SessionEvent, ...]:
-    if len(calls) > limits.CALLS_PER_BATCH_MAX:
-        bound, message = "batch_calls_max", f"the model made {len(calls)} calls at once; {limits.CALLS_PER_BATCH_MAX} are the most"
-    elif turn.tool_calls + len(calls) > policy.turn_tool_calls_max:
-        bound, message = "turn_tool_calls_max", f"the turn would make more than {policy.turn_tool_calls_max} tool calls, which is its bound"
-    else:
+    over = _calls_bound(len(calls), turn.tool_calls + len(calls), policy)
+    if over is None:
         return ()
+    bound, message = over
     finished = [CallFinished(turn=turn.turn, call=each.call, outcome="denied", text=f"Not run: {message}.", code=bound) for each in calls]
     return (*finished, _failed(turn, bound, message))
 
@@ -114,36 +135,38 @@ def take_failure(state: SessionState, command: TakeFailure) -> Decided:
     if dropped := _dropped(state, command.turn, command.number, Usage()):
         return dropped
     turn = state.turns[command.turn]
-    failed = ModelCallFailed(
-        turn=turn.turn, number=command.number, kind=command.kind, message=command.message, final=command.final, line=command.line
-    )
-    if not command.final:
+    # A second overflow is not mended by a second summary, and no failure is tried for ever, whoever drives.
+    final = command.final or turn.model_failures >= limits.MODEL_RETRIES_MAX or (command.kind == "overflow" and turn.overflows > 0)
+    failed = ModelCallFailed(turn=turn.turn, number=command.number, kind=command.kind, message=command.message, final=final, line=command.line)
+    if not final:
         return Decided((failed,))
     return Decided((failed, _failed(turn, command.kind, command.message, "send the message again when the cause is gone")))
 
 
 def park_turn(state: SessionState, command: ParkTurn) -> Decided:
     turn = state.turns.get(command.turn)
-    if turn is None or turn.phase is not Phase.RUNNING or not turn.waiting or runnable_calls(turn):
-        return NOTHING
-    if any(call.status is S.STARTED for call in turn.calls):
+    if turn is None or turn.phase is not Phase.RUNNING or not turn.only_waits or turn.is_half_settled:
         return NOTHING
     return Decided((TurnParked(turn=turn.turn),))
 
 
 def resume_turn(state: SessionState, command: ResumeTurn) -> Decided:
     turn = state.turns.get(command.turn)
-    if turn is None or turn.phase is not Phase.PARKED or turn.waiting or state.running is not None:
+    if turn is None or turn.phase is not Phase.PARKED or turn.waiting or turn.is_half_settled or state.running is not None:
         return NOTHING
     return Decided((TurnResumed(turn=turn.turn, epoch=command.epoch, after="pause"),))
 
 
 def end_turn(state: SessionState, command: EndTurn) -> Decided:
     turn = state.turns.get(command.turn)
-    if turn is None or any(call.status is not S.FINISHED for call in turn.calls):
+    if turn is None:
         return NOTHING
-    if turn.phase is Phase.CANCELLING:
-        return Decided((_cancelled(turn, turn.cancelled_by or ""),))
+    if turn.cancelled_by is not None:
+        return NOTHING if any(call.status is S.STARTED for call in turn.calls) else Decided(tuple(cancelling(turn, turn.cancelled_by)))
+    if turn.superseded_by is not None:
+        return Decided(tuple(superseding(turn, turn.superseded_by)))
+    if turn.is_half_settled:
+        return Decided(tuple(owed for call in turn.calls if (owed := owed_result(turn, call)) is not None))
     if turn.phase is not Phase.READY:
         return NOTHING
     if turn.failed is not None:
@@ -171,6 +194,8 @@ def settle_calls(turn: Turn, text: str, *, closed_as: str = "cancelled") -> list
     for call in turn.calls:
         if call.status is S.STARTED:
             events.append(in_doubt(turn, call))
+        elif (owed := owed_result(turn, call)) is not None:
+            events.append(owed)
         elif call.status is not S.FINISHED:
             events.extend(drop_call(turn, call, text, closed_as=closed_as))
     return events
@@ -197,24 +222,45 @@ def drop_call(turn: Turn, call: Call, text: str, *, closed_as: str = "cancelled"
 
 def cancel(state: SessionState, command: Cancel) -> Decided:
     """Durable at once. What has not started never will; what has ends with its real outcome, and then the turn does."""
-    wanted = [turn for name, turn in state.turns.items() if command.turn in (None, name) and turn.cancelled_by is None]
+    queued = [each for each in state.queued if each.turn == command.turn]
+    if queued:
+        return _not_begun(queued[0], command)
+    asked_for = None if command.turn is None else find_turn(state, command.turn)
+    wanted = [turn for turn in state.turns.values() if command.turn is None or turn is asked_for]
+    wanted = [turn for turn in wanted if turn.cancelled_by is None and turn.superseded_by is None]
     mine = [turn for turn in wanted if command.may_all or _is_requester(turn, command.by)]
     if wanted and not mine:
-        message = f"{command.by} did not ask for what runs here, and may not cancel it"
-        return Decided(refusal=Refused(message, code="no_authority", hint="the requester, the operator or an admin may"))
+        return _may_not_cancel(command)
     events: list[SessionEvent] = []
     for turn in mine:
         events.append(TurnCancelled(turn=turn.turn, by=command.by))
-        for call in turn.calls:
-            if call.status not in (S.STARTED, S.FINISHED):
-                events.extend(drop_call(turn, call, f"Not run: cancelled by {command.by}."))
-        if not any(call.status is S.STARTED for call in turn.calls):
-            events.append(_cancelled(turn, command.by))
+        events.extend(cancelling(turn, command.by))
     return Decided(tuple(events), outcome=tuple(turn.turn for turn in mine))
 
 
-def _cancelled(turn: Turn, by: str) -> TurnEnded:
-    return TurnEnded(turn=turn.turn, outcome="cancelled", code="cancelled", message=f"cancelled by {by}")
+def cancelling(turn: Turn, by: str, *, ended: CallId | None = None) -> list[SessionEvent]:
+    """What follows a cancel: results for what never started and, once nothing runs any more, the end. `ended` is a call that just finished."""
+    events: list[SessionEvent] = []
+    for call in turn.calls:
+        if call.status not in (S.STARTED, S.FINISHED):
+            owed = owed_result(turn, call)
+            events.extend(drop_call(turn, call, f"Not run: cancelled by {by}.") if owed is None else [owed])
+    if not any(call.status is S.STARTED and call.call != ended for call in turn.calls):
+        events.append(TurnEnded(turn=turn.turn, outcome="cancelled", code="cancelled", message=f"cancelled by {by}"))
+    return events
+
+
+def _not_begun(queued: Input, command: Cancel) -> Decided:
+    """A message that still waits in the queue: it is dropped, and its turn never begins."""
+    mine = isinstance(queued.context, TurnContext) and queued.context.requester == command.by
+    if not (mine or command.may_all):
+        return _may_not_cancel(command)
+    return Decided((InputDropped(input=queued.input, reason=f"cancelled by {command.by}"),), outcome=(queued.turn,))
+
+
+def _may_not_cancel(command: Cancel) -> Decided:
+    message = f"{command.by} did not ask for what runs here, and may not cancel it"
+    return Decided(refusal=Refused(message, code="no_authority", hint="the requester, the operator or an admin may"))
 
 
 def _is_requester(turn: Turn, person: str) -> bool:

@@ -42,7 +42,7 @@ class Park(Effect, frozen=True):
 
 
 class Finish(Effect, frozen=True):
-    """Nothing is left to do in this turn but to say how it ended."""
+    """Nothing is left to do in this turn but to say how it ended; or a call's fate is decided, and only its result is missing."""
 
     turn: TurnId
 

@@ -68,6 +68,7 @@ class InputAccepted(Event, frozen=True):
     quotes: tuple[Quote, ...] = ()
     dedup: str | None = None
     asserted_by: str | None = None
+    supersedes: tuple[TurnId, ...] = ()  # parked turns whose place it takes; their closing follows
 
 
 class InputDropped(Event, frozen=True):
@@ -110,6 +111,13 @@ class TurnEnded(Event, frozen=True):
     message: str | None = None
     hint: str | None = None
     by_input: InputId | None = None  # what superseded it
+
+
+class ModelGiven(Event, frozen=True):
+    """A person named another model for what is open, and for what comes."""
+
+    model: str
+    by: str
 
 
 class ModelCallStarted(Event, frozen=True):
@@ -209,9 +217,11 @@ class ApprovalRequested(Event, frozen=True):
     expires_at: int
     kind: PromptKind = "approval"
     cwd: str | None = None
-    path: str | None = None
+    folder: str | None = None  # what approve_folder would free
+    granted: dict[str, str] = {}  # for each scope a grant could have: the arguments it would bind
     dangerous: bool = False
     reason: str = ""  # why it asks
+    in_doubt_twin: bool = False  # the prompt says that an equal call is in doubt
 
 
 class ApprovalAnswered(Event, frozen=True):
@@ -321,6 +331,7 @@ SessionEvent = (
     | TurnResumed
     | TurnCancelled
     | TurnEnded
+    | ModelGiven
     | ModelCallStarted
     | ModelAnswered
     | ModelCallFailed

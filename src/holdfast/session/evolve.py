@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import assert_never
 
 from blake3 import blake3
+from msgspec import DecodeError, Struct
+from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from holdfast.errors import BrokenChain
@@ -36,6 +38,7 @@ from holdfast.session.events import (
     ModelCallFailed,
     ModelCallLost,
     ModelCallStarted,
+    ModelGiven,
     SessionBorn,
     SessionEvent,
     TailRepaired,
@@ -94,7 +97,7 @@ def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> Sessi
         case ModelCallStarted():
             return _with_turn(state, event, _model_call_started)
         case ModelAnswered():
-            return _with_turn(_line_used(state, event, event.line), event, _model_answered)
+            return _with_turn(_batch_over(_line_used(state, event, event.line), event.turn), event, _model_answered)
         case ToolStarted():
             return _with_turn(state, event, _tool_started)
         case CallFinished():
@@ -118,7 +121,7 @@ def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> Sessi
         case TurnParked():
             return replace(_with_turn(state, event, _turn_parked), running=None)
         case TurnResumed():
-            return replace(_with_turn(state, event, _turn_resumed), running=event.turn)
+            return _resumed(state, event)
         case TurnCancelled():
             return _with_turn(state, event, _turn_cancelled)
         case ModelCallFailed():
@@ -128,13 +131,15 @@ def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> Sessi
         case ModelAnswerDropped():
             return replace(state, usage=state.usage + event.usage)
         case CallsProposed():
-            return _with_turn(state, event, _calls_proposed)
+            return _with_turn(_batch_over(state, event.turn), event, _calls_proposed)
         case InputDropped():
-            return replace(state, queued=tuple(each for each in state.queued if each.input != event.input))
+            return _input_dropped(state, event, seq)
         case Compacted():
             return _compacted(state, event)
         case DeliveryQueued() | DeliverySent() | DeliveryConfirmed() | DeliveryFailed():
             return _delivery(state, event)
+        case ModelGiven():
+            return _model_given(state, event)
         case SessionBorn():
             return _session_born(state, event)
         case LifeCarried():
@@ -155,7 +160,11 @@ def _session_born(state: SessionState, event: SessionBorn) -> SessionState:
 
 
 def dedup_key(context: TurnContext, key: str) -> str:
-    return f"{context.channel}\0{context.requester or ''}\0{key}"
+    return _dedup_key(context.channel, context.requester, key)
+
+
+def _dedup_key(channel: object, requester: object, key: str) -> str:
+    return f"{channel}\0{requester or ''}\0{key}"
 
 
 def text_digest(text: str) -> str:
@@ -169,6 +178,8 @@ def call_key(tool: str, arguments: str) -> str:
 
 def _input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
     context = restore(event.context, session=state.session, instance=state.instance)
+    if isinstance(context, TurnContext) and context.turn != event.turn and not context.turn.startswith("legacy/"):
+        context = LostContext(f"the turn's context belongs to turn {context.turn}", "turn")
     accepted = Input(
         input=event.input,
         turn=event.turn,
@@ -180,26 +191,67 @@ def _input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
         loop=event.loop,
         quotes=event.quotes,
     )
-    dedup, workspaces = state.dedup, state.workspaces
+    workspaces, people = state.workspaces, state.people
     if isinstance(context, TurnContext):
-        if event.dedup is not None:
-            dedup = dedup.add(dedup_key(context, event.dedup), Deduplicated(event.turn, text_digest(event.text)))
+        if context.requester is not None and context.requester not in people:
+            people |= {context.requester}
         if context.workspace is not None and context.requester is not None and workspaces.get(context.requester) != context.workspace:
             workspaces = {**workspaces, context.requester: context.workspace}
     return replace(
         state,
         inputs=state.inputs + 1,
+        turns=_marked_superseded(state, event) if event.supersedes else state.turns,
         queued=(*state.queued, accepted),
-        dedup=dedup,
+        dedup=state.dedup if event.dedup is None else _deduplicated(state, event, event.dedup),
         workspaces=workspaces,
+        people=people,
         model=event.model,
         agent=event.agent,
     )
 
 
+def _deduplicated(state: SessionState, event: InputAccepted, key: str) -> Window[Deduplicated]:
+    """Keys outlive the life they came from: what a context allows may be lost, whose message it was is not."""
+    try:
+        who = _decode_sender(event.context)
+    except DecodeError:
+        return state.dedup
+    return state.dedup.add(_dedup_key(who.channel, who.requester, key), Deduplicated(event.turn, text_digest(event.text)))
+
+
+class _Sender(Struct):
+    channel: str
+    requester: str | None = None
+
+
+_decode_sender = Decoder(_Sender).decode
+
+
+def _marked_superseded(state: SessionState, event: InputAccepted) -> dict[TurnId, Turn]:
+    turns = dict(state.turns)
+    for name in event.supersedes:
+        turn = turns.get(name)
+        if turn is None or not turn.only_waits:
+            raise IllegalTransition(turn.phase if turn else None, event, f"{name} does not wait for an answer, so nothing takes its place")
+        turns[name] = replace(turn, superseded_by=event.input)
+    return turns
+
+
+def _input_dropped(state: SessionState, event: InputDropped, seq: int) -> SessionState:
+    """Its turn never begins; whoever asks for it is told so."""
+    left = tuple(each for each in state.queued if each.input != event.input)
+    return replace(state, queued=left, results=state.results.add(turn_id_of(event.input), TurnResult(seq, "cancelled")))
+
+
+def _resumed(state: SessionState, event: TurnResumed) -> SessionState:
+    if state.running not in (None, event.turn):
+        raise IllegalTransition(None, event, f"{state.running} runs")
+    return replace(_with_turn(state, event, _turn_resumed), running=event.turn)
+
+
 def _turn_started(state: SessionState, event: TurnStarted, at: int) -> SessionState:
     taken = state.queued[: len(event.inputs)]
-    if state.running is not None or not taken or tuple(each.input for each in taken) != event.inputs:
+    if state.running is not None or not taken or tuple(each.input for each in taken) != event.inputs or event.turn != taken[0].turn:
         raise IllegalTransition(None, event, "another turn runs, or its inputs are not the next ones")
     first = taken[0]
     own: Trail[Message] = Trail()
@@ -297,17 +349,44 @@ def _settle(settled: Window[SettledApproval], approvals: _Open, approval: Approv
     return settled.add(asked.approval, entry), left
 
 
+def _batch_over(state: SessionState, name: TurnId) -> SessionState:
+    """The next batch takes the place of this one: its prompts are remembered as settled."""
+    turn = state.turns.get(name)
+    if turn is None or all(call.approval is None for call in turn.calls):
+        return state
+    settled, approvals = state.settled, state.approvals
+    for call in turn.calls:
+        if call.approval is not None:
+            settled, approvals = _settle(settled, approvals, call.approval)
+    return replace(state, settled=settled, approvals=approvals)
+
+
 def _compacted(state: SessionState, event: Compacted) -> SessionState:
-    entries = list(state.view.entries)
-    if event.turns > len(entries):
+    if event.turns > len(state.view.entries):
         raise IllegalTransition(None, event, "it replaces more than there is")
+    view = _summarised(state.view, event)
+    # A turn that began with all of what is summarised goes on with the summary; an older one keeps what it began with.
+    turns = {
+        name: replace(turn, base=_summarised(turn.base, event))
+        if turn.base.compactions == state.view.compactions and len(turn.base.entries) >= event.turns
+        else turn
+        for name, turn in state.turns.items()
+    }
+    return replace(state, view=view, turns=turns, compactions=state.compactions + 1, usage=state.usage + event.usage)
+
+
+def _summarised(view: View, event: Compacted) -> View:
     kept: Trail[ViewEntry] = Trail()
-    view = View(event.summary, kept.extend(entries[event.turns :]))
-    return replace(state, view=view, compactions=state.compactions + 1, usage=state.usage + event.usage)
+    return View(event.summary, kept.extend(list(view.entries)[event.turns :]), view.compactions + 1)
+
+
+def _model_given(state: SessionState, event: ModelGiven) -> SessionState:
+    turns = {name: replace(turn, model=event.model) for name, turn in state.turns.items()}
+    return replace(state, model=event.model, turns=turns, queued=tuple(replace(each, model=event.model) for each in state.queued))
 
 
 def _delivery(state: SessionState, event: DeliveryQueued | DeliverySent | DeliveryConfirmed | DeliveryFailed) -> SessionState:
-    deliveries = dict(state.deliveries)
+    deliveries, delivered = dict(state.deliveries), state.delivered
     match event:
         case DeliveryQueued(delivery=delivery):
             deliveries[delivery] = Delivery(delivery, event.turn, event.channel, event.kind, event.text)
@@ -316,7 +395,8 @@ def _delivery(state: SessionState, event: DeliveryQueued | DeliverySent | Delive
                 deliveries[delivery] = replace(deliveries[delivery], sent=True)
         case DeliveryConfirmed(delivery=delivery) | DeliveryFailed(delivery=delivery):
             deliveries.pop(delivery, None)
-    return replace(state, deliveries=deliveries)
+            delivered = delivered.add(delivery, "confirmed" if isinstance(event, DeliveryConfirmed) else event.code)
+    return replace(state, deliveries=deliveries, delivered=delivered)
 
 
 def _line_used(state: SessionState, event: ModelAnswered | ModelCallFailed, line: int | None) -> SessionState:
@@ -385,7 +465,7 @@ def _calls_made(turn: Turn, made: tuple[CallMade, ...], text: str, blob: str | N
     parts = tuple(CallPart(each.call, each.tool, each.arguments, each.provider_id) for each in made)
     calls = tuple(Call(call=each.call, tool=each.tool, made=each.arguments, provider_id=each.provider_id) for each in made)
     own = turn.own.add(AssistantMessage(text, parts, blob))
-    return replace(turn, own=own, calls=calls, tool_calls=turn.tool_calls + len(calls), attempts=0, model_failures=0, last_failure=None, overflows=0)
+    return replace(turn, own=own, calls=calls, tool_calls=turn.tool_calls + len(calls), attempts=1, model_failures=0, last_failure=None, overflows=0)
 
 
 def _model_call_failed(turn: Turn, event: ModelCallFailed) -> Turn:
@@ -398,7 +478,7 @@ def _model_call_failed(turn: Turn, event: ModelCallFailed) -> Turn:
         last_failure=event.kind,
         failed=(event.kind, event.message) if event.final else None,
         overflows=turn.overflows + (event.kind == "overflow"),
-        attempts=0,
+        attempts=1,
     )
 
 
@@ -409,12 +489,16 @@ def _model_call_lost(turn: Turn, event: ModelCallLost) -> Turn:
 
 
 def _turn_parked(turn: Turn, event: TurnParked) -> Turn:
-    if not turn.waiting or any(call.status in (CallStatus.STARTED, CallStatus.ALLOWED) for call in turn.calls):
+    if not turn.only_waits:
         raise IllegalTransition(turn.phase, event, "something can still be done without a person")
     return replace(turn, parked=True, attempts=0)
 
 
 def _turn_resumed(turn: Turn, event: TurnResumed) -> Turn:
+    if turn.parked and (turn.waiting or turn.is_half_settled):
+        raise IllegalTransition(turn.phase, event, "not all of its answers are in")
+    if event.epoch < turn.epoch:
+        raise IllegalTransition(turn.phase, event, f"epoch {event.epoch} after {turn.epoch}")
     return replace(turn, parked=False, epoch=event.epoch, attempts=turn.attempts + 1)
 
 
@@ -460,7 +544,7 @@ def _approval_requested(state: SessionState, event: ApprovalRequested, seq: int,
 
     def moved(turn: Turn, event: ApprovalRequested) -> Turn:
         turn = _update(turn, event, event.call, (S.PROPOSED, S.ALLOWED, S.APPROVED), move)
-        return replace(turn, prompts=turn.prompts + 1, attempts=0)
+        return replace(turn, prompts=turn.prompts + 1, attempts=1)
 
     state = _with_turn(state, event, moved)
     return replace(state, settled=settled, approvals={**approvals, event.approval: (event.turn, event.call, seq)})
@@ -478,7 +562,7 @@ def _approval_answered(turn: Turn, event: ApprovalAnswered) -> Turn:
             return answered  # its result follows in the same commit
         return replace(answered, status=S.APPROVED, allowed_by=event.approval)
 
-    return replace(_update(turn, event, event.call, (S.WAITING,), move), attempts=0)
+    return _update(turn, event, event.call, (S.WAITING,), move)
 
 
 def _approval_closed(turn: Turn, event: ApprovalClosed) -> Turn:
@@ -496,8 +580,14 @@ def _tool_started(turn: Turn, event: ToolStarted) -> Turn:
         again = call.status is S.STARTED
         if again and call.contract == "once":
             raise IllegalTransition(turn.phase, event, "it was started before and must not run twice")
-        if call.status is S.APPROVED and call.allowed_by != event.allowed_by:
+        if again and event.epoch <= call.epoch:
+            raise IllegalTransition(turn.phase, event, "it runs already")
+        if (call.allowed_by, call.digest, call.run + 1) != (event.allowed_by, event.digest, event.run):
             raise IllegalTransition(turn.phase, event, "it is not what was allowed")
+        if call.approval is not None and (call.approval.answer is None or call.approval.closed_as is not None):
+            raise IllegalTransition(turn.phase, event, "its prompt was closed")
+        if call.status is S.APPROVED and any(each.status in (S.WAITING, S.PROPOSED) for each in turn.calls):
+            raise IllegalTransition(turn.phase, event, "a sibling still needs an answer")
         return replace(
             call, status=S.STARTED, run=event.run, epoch=event.epoch, contract=event.contract, process=event.process, arguments=event.arguments
         )
@@ -506,32 +596,37 @@ def _tool_started(turn: Turn, event: ToolStarted) -> Turn:
 
 
 _NEEDS_START = frozenset({"ok", "timed_out", "in_doubt"})
+_NEVER_STARTED = frozenset({"superseded", "cancelled", "denied", "unattended", "voided"})
 
 
 def _call_finished(turn: Turn, event: CallFinished) -> Turn:
     def move(call: Call) -> Call:
         ran = call.status is S.STARTED
-        if event.outcome in _NEEDS_START and not ran and not _is_question(call):
+        if event.outcome in _NEEDS_START and not ran and not (event.outcome == "ok" and _is_answered_question(call)):
             raise IllegalTransition(turn.phase, event, "it never started")
-        if ran and event.outcome in {"superseded", "denied", "unattended", "voided"}:
+        if ran and event.outcome in _NEVER_STARTED:
             raise IllegalTransition(turn.phase, event, "it started: only its real outcome, or in doubt, can follow")
         return replace(call, status=S.FINISHED, outcome=event.outcome, text=event.text, code=event.code)
 
     open_statuses = (S.PROPOSED, S.ALLOWED, S.WAITING, S.APPROVED, S.STARTED)
     turn = _update(turn, event, event.call, open_statuses, move)
     call = next(each for each in turn.calls if each.call == event.call)
-    turn = replace(turn, repeats=_repeats(turn.repeats, call), attempts=0)
+    # That an outcome is unknown is said by recovery too, which is no step of an attempt.
+    turn = replace(turn, repeats=_repeats(turn.repeats, call), attempts=turn.attempts if event.outcome == "in_doubt" else 1)
     if any(each.status is not S.FINISHED for each in turn.calls):
         return turn
     results = [ResultMessage(each.call, each.tool, each.outcome or "error", each.text, each.provider_id) for each in turn.calls]
     return replace(turn, own=turn.own.extend(results))
 
 
-def _is_question(call: Call) -> bool:
-    return call.approval is not None and call.approval.asked.kind == "question"
+def _is_answered_question(call: Call) -> bool:
+    approval = call.approval
+    return approval is not None and approval.asked.kind == "question" and approval.answer is not None and approval.answer.option != "deny"
 
 
 def _repeats(before: Repeats, call: Call) -> Repeats:
+    if call.outcome in ("cancelled", "superseded"):
+        return before
     key, result = call_key(call.tool, call.arguments or call.made), text_digest(call.text)
     if call.code == "repeated":
         return replace(before, count=before.count + 1)

@@ -171,6 +171,15 @@ class HomeState:
         self.granted_at: dict[GrantId, int] = {}
         self.tokens: dict[str, TokenAdded] = {}
 
+    def copy(self) -> "HomeState":
+        """For looking ahead: moving the copy leaves this one as it is."""
+        new = HomeState()
+        new.home, new.generation, new.slots_used = self.home, self.generation, self.slots_used
+        new.sessions, new.sealed = dict(self.sessions), dict(self.sealed)
+        new.proposed, new.grants, new.granted_at = dict(self.proposed), dict(self.grants), dict(self.granted_at)
+        new.tokens = dict(self.tokens)
+        return new
+
     def evolve(self, event: AnyHomeEvent, *, at: int) -> None:
         match event:
             case HomeCreated(home=home):

@@ -12,24 +12,26 @@ from holdfast.session.authority import Audience, LostContext, Principal, Provena
 
 def restore_legacy(fields: dict[str, Any], *, call: str, session: SessionId, instance: InstanceId) -> TurnContext | LostContext:
     """From the loose fields of an old request event to a context of its own turn, `legacy/<call>`."""
+    if (fields.get("session") or session) != session or (fields.get("instance") or instance) != instance:
+        return _lost("the old request belongs to another session, or to another life of this one", "session")
     channel = fields.get("channel")
     if not isinstance(channel, str) or not channel.strip():
         return _lost("the old request names no channel", "channel")
     principal = fields.get("principal") or Principal.UNTRUSTED_EXTERNAL
-    if principal not in set(Principal):
+    if not isinstance(principal, str) or principal not in set(Principal):
         return _lost(f"the old request has an unknown principal: {principal!r}", "principal")
     requester = fields.get("requester")
-    automation = principal == Principal.VERIFIED_AUTOMATION
-    if not automation and (not isinstance(requester, str) or not requester.strip()):
+    nobody = requester is None and principal == Principal.VERIFIED_AUTOMATION
+    if not nobody and (not isinstance(requester, str) or not requester.strip()):
         return _lost("the old request names no requester, so nobody may answer it", "requester")
     audience = fields.get("audience")
-    if audience not in set(Audience):
+    if not isinstance(audience, str) or audience not in set(Audience):
         return _lost("the old request names no audience", "audience")
     boundary = fields.get("boundary")
     if not isinstance(boundary, str) or not boundary.strip():
         return _lost("the old request names no boundary", "boundary")
     speakers = fields.get("quoted_speakers") or ()
-    if not all(isinstance(speaker, str) for speaker in speakers):
+    if not isinstance(speakers, list | tuple) or not all(isinstance(speaker, str) and speaker.strip() for speaker in speakers):
         return _lost("the old request has speakers without names", "quoted_speakers")
     return TurnContext(
         session=session,
@@ -38,11 +40,11 @@ def restore_legacy(fields: dict[str, Any], *, call: str, session: SessionId, ins
         audience=Audience(audience),
         boundary=boundary,
         channel=channel,
-        requester=requester or None,
+        requester=requester,
         principal=Principal(principal),
         provenance=Provenance(authenticity="unverified", taint="tainted", scope=_scope(fields), kind="message"),
         quoted_speakers=tuple(speakers),
-        interactive=bool(fields.get("interactive")) and bool(requester),
+        interactive=fields.get("interactive") is True and requester is not None,
         workspace=None,
     )
 

@@ -86,15 +86,19 @@ def judge(
     in_doubt_twin: bool,
 ) -> Verdict:
     """Decide one call. Hard denials of the adapter (the Holdfast home, secrets) never get here: they are problems of the look."""
-    rule = policy.rule(context.audience, definition.name) or _profile_rule(context.audience, definition, binding)
+    settled = policy.rule(context.audience, definition.name)
+    rule = settled or _profile_rule(context.audience, definition, binding)
+    if rule.mode == "deny" and settled is None and context.requester is None and definition.default_mode == "ask":
+        return Deny("approval_unattended", f"{definition.name} needs an approval, and nobody is known to have asked for it")
     if rule.mode == "deny":
         return Deny("denied_by_policy", f"{definition.name} is not allowed for the audience {context.audience.value}")
-    if not in_doubt_twin:
+    question = definition.kind == "question"  # it always asks, and nothing of it is remembered
+    if not in_doubt_twin and not question:
         for grant in grants:
             if covers(grant, context=context, definition=definition, arguments=arguments, binding=binding):
                 return Allow(grant.grant)
     outside = binding.reach == "outside"
-    if definition.kind != "question" and rule.mode == "auto" and not outside and not in_doubt_twin:
+    if rule.mode == "auto" and binding.confined and not (question or outside or in_doubt_twin):
         return Allow("policy")
     answerers = may_answer(context, rule)
     if not answerers:
@@ -115,6 +119,14 @@ def _profile_rule(audience: Audience, definition: ToolDefinition, binding: Bindi
     if audience is not Audience.PERSONAL and binding.reach == "outside":
         return Rule(mode="deny")
     return Rule(mode=definition.default_mode)
+
+
+def offered(context: TurnContext, definition: ToolDefinition, policy: Policy) -> bool:
+    """Whether to show the tool to the model at all: what would be denied whatever the arguments is left out."""
+    rule = policy.rule(context.audience, definition.name)
+    if rule is not None:
+        return rule.mode != "deny"
+    return context.requester is None or Audience(definition.audience).narrowness <= context.audience.narrowness
 
 
 def may_answer(context: TurnContext, rule: Rule) -> tuple[str, ...]:

@@ -25,11 +25,13 @@ S = CallStatus
 def react(state: SessionState) -> tuple[SessionEffect, ...]:
     """Effects owed, in the order they should be done."""
     owed: list[SessionEffect] = []
+    if state.carrying:
+        return ()  # nothing of an earlier life is owed
     running = state.turns.get(state.running) if state.running is not None else None
     if running is not None:
         owed.extend(_of_turn(running))
     for turn in state.turns.values():
-        if turn.phase is Phase.CANCELLING and turn is not running:
+        if turn is not running and (turn.phase is Phase.CANCELLING or turn.is_half_settled):
             owed.extend(_of_turn(turn))
     if running is None:
         owed.extend(_next_turn(state))
@@ -40,14 +42,16 @@ def react(state: SessionState) -> tuple[SessionEffect, ...]:
 def _next_turn(state: SessionState) -> tuple[SessionEffect, ...]:
     """Answered requests go before new ones: somebody has waited longer for them."""
     for turn in state.turns.values():
-        if turn.phase is Phase.PARKED and not turn.waiting:
+        if turn.phase is Phase.PARKED and not turn.waiting and not turn.is_half_settled:
             return (Resume(turn.turn),)
-    if state.queued and not state.carrying:
+    if state.queued:
         return (BeginTurn(),)
     return ()
 
 
 def _of_turn(turn: Turn) -> tuple[SessionEffect, ...]:
+    if turn.is_half_settled and turn.phase is not Phase.CANCELLING:
+        return (Finish(turn.turn), *_in_flight(turn))
     match turn.phase:
         case Phase.READY:
             return _when_ready(turn)

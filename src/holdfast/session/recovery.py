@@ -75,4 +75,4 @@ def case_for(findings: Findings) -> Case:
 
 def turns_to_recover(state: SessionState, epoch: int) -> tuple[Turn, ...]:
     """Turns that an earlier attempt was driving: not parked, and not begun by this driver."""
-    return tuple(turn for turn in state.turns.values() if turn.epoch < epoch and turn.phase is not Phase.PARKED and turn.loop == "ours")
+    return tuple(turn for turn in state.turns.values() if turn.epoch < epoch and turn.phase is not Phase.PARKED)

@@ -198,7 +198,7 @@ def _written(text: str, escaped: set[int]) -> str:
 
 
 def _warnings(text: str, escaped: set[int]) -> tuple[str, ...]:
-    hidden = sorted({_written(text[i], {0}) for i in escaped if not text[i].isprintable() and text[i] not in "\t"})
+    hidden = sorted({_written(text[i], {0}) for i in escaped if not text[i].isprintable() and text[i] != "\t"})
     found = [f"invisible or control characters: {' '.join(hidden[:12])}"] if hidden else []
     likes = [
         _written(word.group(), {i - word.start() for i in range(*word.span()) if i in escaped})

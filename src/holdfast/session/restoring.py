@@ -15,6 +15,7 @@ from holdfast.session.authority import Audience, LostContext, Principal, TurnCon
 from holdfast.session.legacy import restore_legacy
 
 _ENUMS: Mapping[str, type[StrEnum]] = {"audience": Audience, "principal": Principal}
+_PROVENANCE = {"authenticity": ("verified", "unverified"), "taint": ("clean", "tainted"), "scope": ("direct", "group", "broadcast")}
 _NEVER_BLANK = ("session", "instance", "turn", "audience", "boundary", "channel", "principal")
 
 
@@ -48,8 +49,27 @@ def _flaw(fields: dict[str, Any], *, session: SessionId, instance: InstanceId) -
         return LostContext(f"the turn's context belongs to session {fields['session']}", "session")
     if fields["instance"] != instance:
         return LostContext("the turn's context belongs to another life of this session", "instance")
+    if fields["requester"] is not None and not str(fields["requester"]).strip():
+        return LostContext("the turn's context has a blank requester", "requester")
+    if flaw := _flaw_inside(fields):
+        return flaw
     if fields["interactive"] is True and not fields["requester"]:
         return LostContext("the turn's context is interactive, but names no requester", "requester")
+    return None
+
+
+def _flaw_inside(fields: dict[str, Any]) -> LostContext | None:
+    provenance, speakers, workspace = fields["provenance"], fields["quoted_speakers"], fields["workspace"]
+    if isinstance(provenance, dict):
+        for name, known in _PROVENANCE.items():
+            if provenance.get(name) not in known:
+                return LostContext(f"the turn's provenance has an unknown {name}: {provenance.get(name)!r}", "provenance")
+        if not str(provenance.get("kind") or "").strip():
+            return LostContext("the turn's provenance has a blank kind", "provenance")
+    if isinstance(speakers, list) and any(not isinstance(each, str) or not each.strip() for each in speakers):
+        return LostContext("the turn's context quotes a speaker without a name", "quoted_speakers")
+    if isinstance(workspace, dict) and not all(str(workspace.get(name) or "").strip() for name in ("path", "identity")):
+        return LostContext("the turn's workspace has a blank path or identity", "workspace")
     return None
 
 
@@ -67,9 +87,21 @@ def restore(raw: bytes | msgspec.Raw, *, session: SessionId, instance: InstanceI
         context = _decode_context(raw)
     except msgspec.DecodeError:
         return _restore_or_say_why(raw, session=session, instance=instance)
-    whole = (
-        context.session == session and context.instance == instance and context.boundary.strip() and context.channel.strip() and context.turn.strip()
-    )
-    if whole and (context.requester or not context.interactive):
+    ours = context.session == session and context.instance == instance
+    named = context.boundary.strip() and context.channel.strip() and context.turn.strip()
+    asked_by = context.requester.strip() if context.requester is not None else not context.interactive
+    if ours and named and asked_by and _is_whole(context):
         return context
     return _restore_or_say_why(raw, session=session, instance=instance)
+
+
+def _is_whole(context: TurnContext) -> bool:
+    provenance, workspace = context.provenance, context.workspace
+    return (
+        provenance.authenticity in _PROVENANCE["authenticity"]
+        and provenance.taint in _PROVENANCE["taint"]
+        and provenance.scope in _PROVENANCE["scope"]
+        and bool(provenance.kind.strip())
+        and all(speaker.strip() for speaker in context.quoted_speakers)
+        and (workspace is None or bool(workspace.path.strip() and workspace.identity.strip()))
+    )

@@ -72,6 +72,14 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     code: str | None = None
 
+    @property
+    def owes_result(self) -> bool:
+        """Its prompt is over, but the result that goes with it is missing: a crash came between the two records."""
+        approval = self.approval
+        if approval is None or self.status is CallStatus.STARTED or self.status is CallStatus.FINISHED:
+            return False
+        return approval.closed_as is not None or (self.status is CallStatus.WAITING and approval.answer is not None)
+
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
     input: InputId
@@ -124,6 +132,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     prompts: int = 0
     parked: bool = False
     cancelled_by: str | None = None
+    superseded_by: InputId | None = None  # a later message took its place; its calls get their results, then it ends
     ended: bool = False
     attempts: int = 1  # in a row, without a finished step
     overflows: int = 0
@@ -149,7 +158,21 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waiting(self) -> tuple[Call, ...]:
-        return tuple(call for call in self.calls if call.status is CallStatus.WAITING)
+        """Calls whose prompt is open."""
+        return tuple(call for call in self.calls if call.status is CallStatus.WAITING and not call.owes_result)
+
+    @property
+    def is_half_settled(self) -> bool:
+        """Something was decided about it that its records don't say to the end yet."""
+        return self.superseded_by is not None or any(call.owes_result for call in self.calls)
+
+    @property
+    def only_waits(self) -> bool:
+        """Parked, or about to be: nothing can be done before somebody answers."""
+        if self.cancelled_by is not None or self.superseded_by is not None or not self.waiting:
+            return False
+        idle = (CallStatus.WAITING, CallStatus.APPROVED, CallStatus.FINISHED)
+        return self.parked or all(call.status in idle for call in self.calls)
 
 
 class ViewEntry(msgspec.Struct, frozen=True):
@@ -164,6 +187,7 @@ class View(msgspec.Struct, frozen=True):
 
     summary: str | None = None
     entries: Trail[ViewEntry] = Trail()
+    compactions: int = 0  # how many led to it: views of the same number share their past
 
 
 class SettledApproval(msgspec.Struct, frozen=True):
@@ -221,8 +245,10 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     agent: str | None = None
     workspaces: dict[str, Workspace] = {}  # by requester
+    people: frozenset[str] = frozenset()  # who sent an accepted message here
     scripts: dict[str, int] = {}  # lines used, by model name
     deliveries: dict[str, Delivery] = {}  # not yet confirmed or given up
+    delivered: Window[str] = Window(limits.DEDUP_INPUTS)  # confirmed or given up: never queued again
     usage: Usage = Usage()
 
     def open_call(self, turn: TurnId, call: CallId) -> Call | None:

@@ -64,7 +64,6 @@ TRANSITIONS: Mapping[tuple[Phase, type[Event]], frozenset[Phase]] = {
     (P.PARKED, TurnEnded): frozenset({P.ENDED}),  # superseded: every call has its result by then
     (P.CANCELLING, CallFinished): frozenset({P.CANCELLING}),
     (P.CANCELLING, ApprovalClosed): frozenset({P.CANCELLING}),
-    (P.CANCELLING, TurnResumed): frozenset({P.CANCELLING}),
     (P.CANCELLING, TurnEnded): frozenset({P.ENDED}),
 }
 

@@ -1,0 +1,1 @@
+"""The world: what keeps the ports' contracts. Never imports the runtime or the gateway."""

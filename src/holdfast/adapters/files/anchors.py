@@ -1,0 +1,160 @@
+"""
+Anchors on disk: packed tables of 512 bytes a session, so that a parked session costs no file of its own for it.
+
+HOME/anchors/NNNN.anchors holds `SESSIONS_PER_TABLE` sessions; `SessionCreated.slot` says where. The home's own is HOME/anchors/_home.
+Each cell belongs to whoever holds its session's write lock; neighbours never touch each other's bytes.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterable, Mapping
+
+from holdfast.adapters.files.paths import FILE_MODE, make_folder, open_folder, read_at, write_all
+from holdfast.journal.anchor import ANCHOR_BYTES, Anchor, acknowledged_seq, decode_anchor, encode_slot, slot_offset
+from holdfast.journal.chain import Keyring
+from holdfast.limits import INTEGER_MAX
+from holdfast.session.home_events import SessionCreated
+
+ANCHORS = "anchors"
+HOME_TABLE = "_home"
+SESSIONS_PER_TABLE = 2048  # 1 MiB a table
+
+
+class AnchorTables:
+    """The open tables of one home. Shared by all its sessions."""
+
+    def __init__(self, home: int) -> None:
+        self._home = home
+        self._guard = threading.Lock()
+        self._open: dict[str, int] = {}
+
+    def cell(self, slot: int) -> "AnchorCell":
+        return AnchorCell(self, f"{slot // SESSIONS_PER_TABLE:04d}.anchors", slot % SESSIONS_PER_TABLE * ANCHOR_BYTES)
+
+    def home_cell(self) -> "AnchorCell":
+        return AnchorCell(self, HOME_TABLE, 0)
+
+    def seqs(self, living: Iterable[SessionCreated], keys: Mapping[int, bytes]) -> list[int]:
+        """
+        The last acknowledged record of each, reading every table once.
+
+        An anchor that does not verify counts as more than any row of a cache can have, so that its session is opened.
+        """
+        tables: dict[int, bytes] = {}
+        found: list[int] = []
+        for created in living:
+            number, place = divmod(created.slot, SESSIONS_PER_TABLE)
+            if number not in tables:
+                tables[number] = self.cell(created.slot).read_table()
+            cell = tables[number][place * ANCHOR_BYTES : (place + 1) * ANCHOR_BYTES]
+            seq = acknowledged_seq(cell, keys, created.session, created.instance)
+            found.append(INTEGER_MAX if seq is None else seq)
+        return found
+
+    def table(self, name: str, *, create: bool = False) -> int:
+        """A table's descriptor; FileNotFoundError when it is absent and not to be made."""
+        known = self._open.get(name)
+        if known is not None and not create:
+            return known
+        with self._guard:
+            return self._table(name, create=create)
+
+    def _table(self, name: str, *, create: bool) -> int:
+        known = self._open.get(name)
+        if known is not None:
+            return known
+        if create:
+            make_folder(self._home, ANCHORS)
+        folder = open_folder(self._home, ANCHORS)
+        try:
+            flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
+            try:
+                fd = os.open(name, flags, FILE_MODE, dir_fd=folder)
+            except (PermissionError, OSError) as exc:
+                if create or isinstance(exc, FileNotFoundError):
+                    raise
+                fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)  # a read-only mount
+            if create:
+                os.fsync(folder)
+        finally:
+            os.close(folder)
+        self._open[name] = fd
+        return fd
+
+    def forget(self, name: str) -> None:
+        with self._guard:
+            fd = self._open.pop(name, None)
+            if fd is not None:
+                os.close(fd)
+
+    def is_current(self, name: str) -> bool:
+        """Does the path still name the table we have open?"""
+        known = self._open.get(name)
+        if known is None:
+            return False
+        with contextlib.suppress(OSError):
+            return os.path.samestat(os.fstat(known), os.stat(f"{ANCHORS}/{name}", dir_fd=self._home, follow_symlinks=False))
+        return False
+
+    def close(self) -> None:
+        with self._guard:
+            for fd in self._open.values():
+                os.close(fd)
+            self._open.clear()
+
+
+class AnchorCell:
+    """Where one session's anchor lies."""
+
+    def __init__(self, tables: AnchorTables, table: str, offset: int) -> None:
+        self._tables, self._table, self._offset = tables, table, offset
+        # What the cell's bytes were the last time, and what they said: the same bytes say the same again.
+        self._seen: tuple[bytes, Anchor | None] = (b"", None)
+
+    def read(self, keys: Keyring) -> Anchor | None:
+        raw = self.read_raw()
+        seen, anchor = self._seen
+        if raw != seen or anchor is None:
+            anchor = decode_anchor(raw, keys)
+            self._seen = (raw, anchor)
+        return anchor
+
+    def read_raw(self) -> bytes:
+        try:
+            return os.pread(self._tables.table(self._table), ANCHOR_BYTES, self._offset)
+        except FileNotFoundError:
+            return b""
+
+    def read_table(self) -> bytes:
+        """The whole table that the cell lies in."""
+        try:
+            return read_at(self._tables.table(self._table), 0, SESSIONS_PER_TABLE * ANCHOR_BYTES)
+        except FileNotFoundError:
+            return b""
+
+    def refresh(self) -> None:
+        """Look at the path again: the table may have been replaced or removed."""
+        if not self._tables.is_current(self._table):
+            self._tables.forget(self._table)
+
+    def write(self, anchor: Anchor, keys: Keyring) -> None:
+        """After the sync and before the acknowledgement; itself synced later."""
+        slot, start = encode_slot(anchor, keys), slot_offset(anchor.counter)
+        write_all(self._tables.table(self._table), slot, self._offset + start)
+        seen = self._seen[0]
+        if len(seen) == ANCHOR_BYTES:
+            self._seen = (seen[:start] + slot + seen[start + len(slot) :], anchor)
+
+    def bear(self, anchor: Anchor, keys: Keyring) -> None:
+        """Both slots, durably; whatever a birth that came to nothing left here is gone."""
+        fd = self._tables.table(self._table, create=True)
+        cell = bytearray(ANCHOR_BYTES)
+        start = slot_offset(anchor.counter)
+        slot = encode_slot(anchor, keys)
+        cell[start : start + len(slot)] = slot
+        write_all(fd, bytes(cell), self._offset)
+        os.fsync(fd)
+
+    def sync(self) -> None:
+        os.fdatasync(self._tables.table(self._table))

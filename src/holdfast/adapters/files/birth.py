@@ -1,0 +1,129 @@
+"""
+Births: of a home, and of a session's life. Whole or not at all.
+
+Every file is written under a temporary name, synced, then moved into place. A session exists from its SessionCreated record on: anchor,
+folder with first segment, record, in this order. A home exists from the first record of its own journal on; two processes at once make one.
+What a birth that died left behind is removed by the next one, and said.
+"""
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE, create_whole, make_folder, open_folder, read_file, walk, write_all
+from holdfast.adapters.files.session_files import SessionFiles
+from holdfast.ids import InstanceId
+from holdfast.journal.fence import Fence
+from holdfast.journal.record import Draft, check_draft
+from holdfast.journal.segment import parse_segment_name
+
+_log = logging.getLogger("holdfast.files")
+
+
+def bear(files: SessionFiles, first: Sequence[Draft], *, at: int, writer: str) -> tuple[Fence, str]:
+    """Anchor, then folder and first segment, both durable. Returns the fence at its head, and the first mac."""
+    for draft in first:
+        check_draft(draft)
+    fence = files.fence()
+    lines = [fence.open_segment(generation=files.generation(), at=at, writer=writer)]
+    first_mac = fence.mac.hex()
+    lines += [fence.write(draft, at=at, epoch=0, writer=writer)[0] for draft in first]
+    files.anchor.bear(files.anchor_at(fence, 1, 0), files.keys)
+    _place_first_segment(files, b"".join(lines))
+    return fence, first_mac
+
+
+def _place_first_segment(files: SessionFiles, data: bytes) -> None:
+    *above, name = files.parts
+    fd = os.dup(files.home)
+    try:
+        for part in above:
+            make_folder(fd, part)
+            deeper = open_folder(fd, part)
+            os.close(fd)
+            fd = deeper
+        try:
+            folder = open_folder(fd, name)
+        except FileNotFoundError:
+            _place_folder(files, fd, name, data)
+        else:
+            try:
+                create_whole(folder, files.name(1), data, temporary=files.temporary(1))
+            finally:
+                os.close(folder)
+    finally:
+        os.close(fd)
+
+
+def _place_folder(files: SessionFiles, parent: int, name: str, data: bytes) -> None:
+    """The folder with its first segment appears at once."""
+    temporary = f".{name}.{secrets.token_hex(8)}.tmp"
+    os.mkdir(temporary, FOLDER_MODE, dir_fd=parent)
+    folder = open_folder(parent, temporary)
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        fd = os.open(files.name(1), flags, FILE_MODE, dir_fd=folder)
+        try:
+            write_all(fd, data, 0)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+    os.fsync(parent)
+
+
+def remove_leftovers(home: int, home_path: Path, parts: tuple[str, ...], lives: Collection[InstanceId]) -> list[str]:
+    """What no life that is kept owns: births that died, and lives that were deleted. With the home's write lock held."""
+    *above, name = parts
+    removed: list[str] = []
+    with contextlib.suppress(FileNotFoundError), walk(home, *above) as parent:
+        for entry in os.listdir(parent):
+            if entry.startswith(f".{name}.") and entry.endswith(".tmp"):
+                shutil.rmtree(home_path.joinpath(*above, entry))
+                removed.append("/".join((*above, entry)))
+    with contextlib.suppress(FileNotFoundError), walk(home, *parts) as folder:
+        for entry in os.listdir(folder):
+            parsed = parse_segment_name(entry)
+            is_temporary = entry.startswith(".") and entry.endswith(".tmp")
+            if is_temporary or (parsed is not None and parsed[0] not in lives):
+                os.unlink(entry, dir_fd=folder)
+                removed.append("/".join((*parts, entry)))
+        os.fsync(folder)
+    for path in removed:
+        _log.warning("removed %s, left by a birth that came to nothing or by a deleted life", path)
+    return removed
+
+
+def remove_life(home: int, home_path: Path, parts: tuple[str, ...]) -> None:
+    """A deleted session's folder, all lives of it."""
+    *above, name = parts
+    with contextlib.suppress(FileNotFoundError), walk(home, *above) as parent:
+        gone = f".{name}.{secrets.token_hex(8)}.tmp"
+        os.rename(name, gone, src_dir_fd=parent, dst_dir_fd=parent)
+        os.fsync(parent)
+        shutil.rmtree(home_path.joinpath(*above, gone))
+        os.fsync(parent)
+
+
+_HOME_MARK = "home.sealed"
+
+
+def write_home_mark(home: int, mark: bytes) -> None:
+    """HOME/home/home.sealed: durable, and lifted only by a person who removes it."""
+    with walk(home, "home") as folder:
+        create_whole(folder, _HOME_MARK, mark, temporary=f".{_HOME_MARK}.{secrets.token_hex(8)}.tmp")
+
+
+def read_home_mark(home: int) -> bytes | None:
+    try:
+        with walk(home, "home") as folder:
+            return read_file(folder, _HOME_MARK, bytes_max=4096)
+    except FileNotFoundError:
+        return None

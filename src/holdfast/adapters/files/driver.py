@@ -1,0 +1,119 @@
+"""
+The driver's claim: `flock` on the folder `driver/` in the session's, made when claimed and removed when released.
+
+After locking, and in every driver's append, the path must still name the locked folder. The epoch is one more than the larger of the
+anchor's and the head's, and is put into the anchor at once: a later driver's is higher even if this one never wrote.
+"""
+
+import contextlib
+import fcntl
+import os
+from typing import TYPE_CHECKING
+
+from holdfast.adapters.files.catch_up import catch_up, move_anchor
+from holdfast.adapters.files.locks import close_kept, keep_from_children
+from holdfast.adapters.files.paths import FOLDER_MODE, open_folder, walk
+from holdfast.ports.journal_store import Check
+
+if TYPE_CHECKING:
+    from holdfast.adapters.files.journal import FileJournal
+    from holdfast.adapters.files.session_files import SessionFiles
+    from holdfast.adapters.files.store import FileStore
+
+DRIVER = "driver"
+_TRIES = 100  # each means that another driver came and went between two of our calls
+
+
+class DriverClaim:
+    """See `holdfast.ports.journal_store.Claim`."""
+
+    def __init__(self, journal: "FileJournal", store: "FileStore", fd: int, epoch: int) -> None:
+        self._journal, self._store, self._fd, self._epoch = journal, store, fd, epoch
+        self._released = False
+        journal.lane.claimed_epoch = self.living_epoch
+        store.claims.add(self)
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    def living_epoch(self) -> int | None:
+        """Ours, as long as the path names the folder that we locked."""
+        if self._released or not _is_current(self._journal.files, self._fd):
+            return None
+        return self._epoch
+
+    async def release(self) -> None:
+        await self._store.in_thread(self.release_now)
+
+    def release_now(self) -> None:
+        if self._released:
+            return
+        self._released = True
+        self._store.claims.discard(self)
+        files = self._journal.files
+        if self._journal.lane.claimed_epoch == self.living_epoch:
+            self._journal.lane.claimed_epoch = lambda: None
+        with contextlib.suppress(OSError):
+            if _is_current(files, self._fd):
+                os.rmdir("/".join((*files.parts, DRIVER)), dir_fd=files.home)
+        close_kept(self._fd)
+
+
+def try_claim(journal: "FileJournal", store: "FileStore") -> DriverClaim | None:
+    """Never waits for another driver, even one that is stopped with the write lock in its hands."""
+    fd = _lock_driver_folder(journal.files)
+    if fd is None:
+        return None
+    try:
+        return DriverClaim(journal, store, fd, _next_epoch(journal, store))
+    except BaseException as exc:
+        close_kept(fd)
+        store.translate_and_seal(journal, exc)
+        raise
+
+
+def _next_epoch(journal: "FileJournal", store: "FileStore") -> int:
+    files, fence = journal.files, journal.fence
+    if journal.sealed is not None:
+        # There is nothing to drive, and no append will be let through; but whoever cleans up may hold the claim.
+        anchor = files.anchor.read(files.keys)
+        return max(anchor.epoch if anchor else 0, fence.epoch) + 1
+    journal.check_usable()
+    with files.locked() as folder:
+        store.check_alive(journal)
+        caught = catch_up(files, folder, fence, Check.SHORT, writer=store.writer, now=store.now_ms())
+        journal.remember(caught.records)
+        epoch = max(caught.anchor.epoch, fence.epoch) + 1
+        move_anchor(files, fence, caught.anchor, epoch)
+    return epoch
+
+
+def _lock_driver_folder(files: "SessionFiles") -> int | None:
+    """The descriptor that holds the claim; None when somebody else's does."""
+    for _ in range(_TRIES):
+        try:
+            with walk(files.home, *files.parts) as folder:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(DRIVER, FOLDER_MODE, dir_fd=folder)  # not synced: a claim does not outlive the machine
+                fd = open_folder(folder, DRIVER)
+        except FileNotFoundError:
+            files.check_there()
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        keep_from_children(fd)
+        if _is_current(files, fd):
+            return fd
+        close_kept(fd)
+    return None
+
+
+def _is_current(files: "SessionFiles", fd: int) -> bool:
+    with contextlib.suppress(OSError):
+        now = os.stat("/".join((*files.parts, DRIVER)), dir_fd=files.home, follow_symlinks=False)
+        return os.path.samestat(now, os.fstat(fd))
+    return False

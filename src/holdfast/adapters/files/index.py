@@ -1,0 +1,303 @@
+"""
+HOME/index.db: what can be listed without opening journals, in SQLite. See `holdfast.ports.index`.
+
+A cache, and treated as one: whatever is wrong with the file, it is replaced (broken, foreign) or bypassed (locked, unreadable, disk full), and no caller
+hears of it but through what it is told is missing. Nothing of it is believed without its MAC; no row is read past it.
+
+One file and no WAL: it can be deleted at any time, by anyone, and leaves nothing behind that a new one would trip over. Every use looks whether the path
+still names the file we have open. Nothing is synced: a killed process tears nothing (the rollback journal), and after a reboot the file is checked once.
+"""
+
+import contextlib
+import logging
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from blake3 import blake3
+
+from holdfast.ids import ApprovalId, InstanceId, SessionId
+from holdfast.limits import MIB
+from holdfast.ports.index import IndexRow
+
+if TYPE_CHECKING:
+    import apsw
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_APPLICATION = 0x484F4C44  # "HOLD": any other database under our name is foreign
+_VERSION = 1
+_SCHEMA = f"""
+    CREATE TABLE boot (id TEXT NOT NULL);
+    CREATE TABLE sessions (
+        session TEXT NOT NULL UNIQUE, instance TEXT NOT NULL, seq INTEGER NOT NULL, waiting INTEGER NOT NULL, body BLOB NOT NULL, mac BLOB NOT NULL);
+    CREATE INDEX sessions_waiting ON sessions (session) WHERE waiting;
+    CREATE TABLE approvals (approval TEXT PRIMARY KEY, session TEXT NOT NULL, mac BLOB NOT NULL) WITHOUT ROWID;
+    PRAGMA application_id = {_APPLICATION};
+    PRAGMA user_version = {_VERSION};
+"""
+_PUT = """
+    INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (session) DO UPDATE SET instance = excluded.instance, seq = excluded.seq, waiting = excluded.waiting, body = excluded.body, mac = excluded.mac
+"""
+_COLUMNS = "session, instance, seq, waiting, body, mac"
+_PAGE_ROWS = 256  # read at once; between pages no lock is held, so a slow reader of a list stops nobody
+_BODY_BYTES_MAX = 16 * MIB  # a larger row is not kept, and its session is opened instead
+_BUSY_MS = 200  # `put` is called where a turn goes on; whoever holds the file longer than this is bypassed
+_BYPASS_SECONDS = 2.0  # after a failure, so that ten thousand uses do not each wait for it
+
+
+class SqliteIndex:
+    """The index of one home. Threads may share it; a forked child opens the file anew."""
+
+    def __init__(self, path: Path, key: bytes) -> None:
+        # The folder may be reached by a symlink; the file itself never is.
+        self._path = str(path.parent.resolve() / path.name)
+        self._key = key
+        self._guard = threading.RLock()
+        self._db: apsw.Connection | None = None
+        # Which file `_db` is, as the path named it when it was opened; and in which process.
+        self._file: tuple[int, int] | None = None
+        self._pid = 0
+        self._bypassed_until = 0.0
+        self._closed = False
+
+    # --- the port ----------------------------------------------------------------------------------------------------
+
+    def put(self, row: IndexRow) -> None:
+        body = msgspec.json.encode(row)
+        if len(body) > _BODY_BYTES_MAX:
+            _log.warning("the index keeps no row of %d bytes for %s", len(body), row.session)
+            return
+        waiting = int(bool(row.approvals))
+        mac = self._row_mac(row.session, row.instance, row.seq, waiting, body)
+        self._use(lambda db: self._put(db, (row.session, row.instance, row.seq, waiting, body, mac)), None)
+
+    def _put(self, db: "apsw.Connection", values: tuple[str, str, int, int, bytes, bytes]) -> None:
+        with db:  # one transaction, so that of two processes the one that knows more wins
+            found = db.execute(f"SELECT {_COLUMNS} FROM sessions WHERE session = ?", values[:1]).fetchone()  # noqa: S608 - constants
+            if found is not None and found[1] == values[1] and found[2] > values[2] and self._verifies(found):
+                return
+            db.execute(_PUT, values)
+
+    def put_approval(self, approval: ApprovalId, session: SessionId) -> None:
+        values = (approval, session, self._approval_mac(approval, session))
+        self._use(lambda db: db.execute("INSERT OR REPLACE INTO approvals VALUES (?, ?, ?)", values), None)
+
+    def forget(self, session: SessionId) -> None:
+        def work(db: "apsw.Connection") -> None:
+            with db:
+                db.execute("DELETE FROM sessions WHERE session = ?", (session,))
+                db.execute("DELETE FROM approvals WHERE session = ?", (session,))
+
+        self._use(work, None)
+
+    def get(self, session: SessionId) -> IndexRow | None:
+        found = self._fetch(f"SELECT {_COLUMNS} FROM sessions WHERE session = ?", (session,))  # noqa: S608 - constants
+        return self._believed(found[0]) if found else None
+
+    def rows(self, *, after: SessionId | None = None, limit: int | None = None, only_waiting: bool = False) -> Iterator[IndexRow]:
+        query = f"SELECT {_COLUMNS} FROM sessions WHERE session > ? {'AND waiting' if only_waiting else ''} ORDER BY session LIMIT {_PAGE_ROWS}"  # noqa: S608
+        last: str = after or ""
+        left = limit
+        while left is None or left > 0:
+            page = self._fetch(query, (last,))
+            for found in page:
+                if not isinstance(found[0], str) or found[0] <= last:  # out of order: a file that is broken in a way SQLite does not see
+                    continue
+                last = found[0]
+                row = self._believed(found)
+                if row is None:
+                    continue
+                yield row
+                left = None if left is None else left - 1
+                if left == 0:
+                    return
+            if len(page) < _PAGE_ROWS:
+                return
+
+    def session_of(self, approval: ApprovalId) -> SessionId | None:
+        found = self._fetch("SELECT session, mac FROM approvals WHERE approval = ?", (approval,))
+        if not found or self._approval_mac(approval, str(found[0][0])) != found[0][1]:
+            return None
+        return SessionId(found[0][0])
+
+    def stale(self, heads: Sequence[tuple[SessionId, InstanceId, int]]) -> Sequence[SessionId]:
+        known: dict[str, tuple[str, int]] = {}
+        query = f"SELECT {_COLUMNS} FROM sessions WHERE session > ? ORDER BY session LIMIT {_PAGE_ROWS}"  # noqa: S608 - constants
+        last = ""
+        while page := self._fetch(query, (last,)):
+            known.update({found[0]: (found[1], found[2]) for found in page if self._verifies(found)})
+            if len(page) < _PAGE_ROWS or not isinstance(page[-1][0], str) or page[-1][0] <= last:
+                break
+            last = page[-1][0]
+        return [session for session, instance, seq in heads if not _reaches(known.get(session), instance, seq)]
+
+    def close(self) -> None:
+        with self._guard:
+            self._closed = True
+            self._drop()
+
+    # --- what is believed --------------------------------------------------------------------------------------------
+
+    def _believed(self, found: Sequence[Any]) -> IndexRow | None:
+        if not self._verifies(found):
+            _log.warning("the index has a row for %r that is not ours", found[0])
+            return None
+        try:
+            return msgspec.json.decode(found[4], type=IndexRow)
+        except msgspec.MsgspecError:  # genuine, of another version of this program
+            return None
+
+    def _verifies(self, found: Sequence[Any]) -> bool:
+        session, instance, seq, waiting, body, mac = found
+        try:
+            return bool(self._row_mac(session, instance, seq, waiting, body) == mac)
+        except (AttributeError, TypeError):  # SQLite keeps any type in any column
+            return False
+
+    def _row_mac(self, session: str, instance: str, seq: int, waiting: int, body: bytes) -> bytes:
+        name, life = session.encode(), instance.encode()
+        return blake3(b"row %d:%s%d:%s%d,%d,%s" % (len(name), name, len(life), life, seq, waiting, body), key=self._key).digest()
+
+    def _approval_mac(self, approval: str, session: str) -> bytes:
+        name = approval.encode()
+        return blake3(b"approval %d:%s%s" % (len(name), name, session.encode()), key=self._key).digest()
+
+    # --- the file ----------------------------------------------------------------------------------------------------
+
+    def _fetch(self, query: str, values: tuple[str, ...]) -> list[tuple[Any, ...]]:
+        return self._use(lambda db: db.execute(query, values).fetchall(), [])
+
+    def _use(self, work: "Callable[[apsw.Connection], T]", otherwise: T) -> T:
+        """Do it; replace a broken file once and do it then; give up on anything else for a while."""
+        import apsw
+
+        broken = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.TooBigError, apsw.ConstraintError)
+        with self._guard:
+            for _ in range(2):
+                if self._closed or time.monotonic() < self._bypassed_until:
+                    return otherwise
+                try:
+                    return work(self._open())
+                except broken as exc:
+                    _log.warning("the index is broken and is made anew: %s", exc)
+                    self._remove()
+                except (apsw.Error, OSError) as exc:
+                    _log.warning("the index is bypassed for %g s: %s", _BYPASS_SECONDS, exc)
+                    self._bypassed_until = time.monotonic() + _BYPASS_SECONDS
+                    self._drop()
+        return otherwise
+
+    def _open(self) -> "apsw.Connection":
+        if self._db is not None and self._pid == os.getpid() and self._file == self._named():
+            return self._db
+        self._drop()
+        named = self._named()
+        if named is None:
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            named = self._named()
+        self._file, self._pid = named, os.getpid()
+        self._db = _connect(self._path)
+        return self._db
+
+    def _named(self) -> tuple[int, int] | None:
+        """Which file the path names. What is no plain file of ours is put out of the way; a folder raises."""
+        try:
+            status = os.lstat(self._path)
+        except FileNotFoundError:
+            return None
+        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_uid == os.geteuid():
+            return status.st_dev, status.st_ino
+        os.unlink(self._path)  # noqa: PTH108
+        return None
+
+    def _remove(self) -> None:
+        self._drop()
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            with contextlib.suppress(OSError):
+                os.unlink(self._path + suffix)  # noqa: PTH108
+
+    def _drop(self) -> None:
+        db, self._db = self._db, None
+        if db is None:
+            return
+        if self._pid == os.getpid():
+            db.close(True)  # noqa: FBT003
+        else:
+            _OF_PARENTS.append(db)  # not ours to close
+
+
+_OF_PARENTS: "list[apsw.Connection]" = []
+
+
+def _connect(path: str) -> "apsw.Connection":
+    """A connection to a file that is whole and ours; raises NotADBError for any other."""
+    import apsw
+
+    db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
+    try:
+        db.set_busy_timeout(_BUSY_MS)
+        db.limit(apsw.SQLITE_LIMIT_LENGTH, _BODY_BYTES_MAX + MIB)
+        db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+        db.execute("PRAGMA trusted_schema = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY")
+        boot = _boot_id()
+        if not _is_ours(db):
+            _make(db, boot)
+        elif db.execute("SELECT id FROM boot").fetchall() != [(boot,)]:
+            _check_after_reboot(db, boot)
+    except BaseException:
+        db.close(True)  # noqa: FBT003
+        raise
+    return db
+
+
+def _is_ours(db: "apsw.Connection") -> bool:
+    """False for an empty file."""
+    import apsw
+
+    (application,), (version,) = (db.execute(f"PRAGMA {each}").fetchone() for each in ("application_id", "user_version"))
+    if (application, version) == (_APPLICATION, _VERSION):
+        return True
+    if application or version or db.execute("SELECT count(*) FROM sqlite_schema").fetchone() != (0,):
+        raise apsw.NotADBError(f"it is of another program or version ({application:#x}, {version})")
+    return False
+
+
+def _make(db: "apsw.Connection", boot: str) -> None:
+    db.execute("BEGIN IMMEDIATE")
+    if not _is_ours(db):  # nobody was faster
+        db.execute(_SCHEMA)
+        db.execute("INSERT INTO boot VALUES (?)", (boot,))
+    db.execute("COMMIT")
+
+
+def _check_after_reboot(db: "apsw.Connection", boot: str) -> None:
+    """Nothing is synced, so a power cut may have left pages of different times; SQLite sees most of that, and MACs see the rest."""
+    import apsw
+
+    found = db.execute("PRAGMA integrity_check(1)").fetchall()
+    if found != [("ok",)]:
+        raise apsw.CorruptError(f"after a reboot: {found[0][0]}")
+    with db:
+        db.execute("DELETE FROM boot")
+        db.execute("INSERT INTO boot VALUES (?)", (boot,))
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:  # not Linux
+        return "unknown"
+
+
+def _reaches(known: tuple[str, int] | None, instance: InstanceId, seq: int) -> bool:
+    return known is not None and known[0] == instance and known[1] >= seq

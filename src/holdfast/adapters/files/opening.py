@@ -1,0 +1,46 @@
+"""
+`open`, which means two things: of the class, a home (`await FileStore.open(path)`); of a store, a session (`await store.open(session)`).
+
+The port names the second, every caller expects the first, and both read right where they stand.
+"""
+
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, overload
+
+from holdfast.adapters.files.filesystems import MagicOf, filesystem_magic
+from holdfast.ids import SessionId
+from holdfast.limits import LOCK_WAIT_SECONDS, SEGMENT_BYTES
+from holdfast.ports.clock import Clock
+
+if TYPE_CHECKING:
+    from holdfast.adapters.files.journal import FileJournal
+    from holdfast.adapters.files.store import FileStore
+
+
+class OpenHome(Protocol):
+    def __call__(
+        self,
+        path: Path,
+        *,
+        clock: Clock | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+        lock_wait_seconds: float = LOCK_WAIT_SECONDS,
+        allow_network_filesystem: bool = False,
+        magic_of: MagicOf = filesystem_magic,
+    ) -> "Awaitable[FileStore]": ...
+
+
+class OpenSession(Protocol):
+    def __call__(self, session: SessionId) -> "Awaitable[FileJournal]": ...
+
+
+class HomeOrSession:
+    """The descriptor behind `FileStore.open`."""
+
+    @overload
+    def __get__(self, store: None, owner: "type[FileStore]") -> OpenHome: ...
+    @overload
+    def __get__(self, store: "FileStore", owner: "type[FileStore]") -> OpenSession: ...
+    def __get__(self, store: "FileStore | None", owner: "type[FileStore]") -> OpenHome | OpenSession:
+        return owner.open_home if store is None else store.open_journal

@@ -1,0 +1,59 @@
+"""What lies beside a journal: tools' full outputs, found and checked by digest; and what goes to quarantine."""
+
+import contextlib
+import os
+import re
+import secrets
+
+from blake3 import blake3
+
+from holdfast.adapters.files.paths import create_exclusively, make_folder, open_folder, read_file, walk
+from holdfast.adapters.files.reserve import FULL
+from holdfast.adapters.files.session_files import SessionFiles
+from holdfast.errors import BrokenChain, Refused
+from holdfast.limits import TOOL_OUTPUT_KEPT_BYTES
+
+OUTPUTS = "outputs"
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+
+
+def keep(files: SessionFiles, data: bytes) -> str:
+    """Durable when it returns; the same bytes are kept once."""
+    if len(data) > TOOL_OUTPUT_KEPT_BYTES:
+        raise Refused(f"an output of {len(data)} bytes is too large", code="too_large", hint=f"at most {TOOL_OUTPUT_KEPT_BYTES} are kept")
+    digest = blake3(data).hexdigest()
+    with walk(files.home, *files.parts) as folder:
+        make_folder(folder, OUTPUTS)
+        fd = open_folder(folder, OUTPUTS)
+        try:
+            # A file that is there already was linked whole; what it holds is checked when it is read.
+            create_exclusively(fd, digest, data, temporary=f".{digest}.{secrets.token_hex(8)}.tmp")
+        finally:
+            os.close(fd)
+    return digest
+
+
+def find(files: SessionFiles, digest: str) -> bytes:
+    if not _DIGEST.match(digest):
+        raise Refused(f"{digest!r} is no digest", code="malformed")
+    try:
+        with walk(files.home, *files.parts, OUTPUTS) as fd:
+            data = read_file(fd, digest, bytes_max=TOOL_OUTPUT_KEPT_BYTES + 1)
+    except FileNotFoundError:
+        raise Refused(f"{files.session} keeps no output {digest}", code="unknown") from None
+    if blake3(data).hexdigest() != digest:
+        raise BrokenChain(f"{files.session}: the output {digest} was changed", hint="its text can't be believed; the journal has its digest")
+    return data
+
+
+def keep_aside(files: SessionFiles, kind: str, payload: bytes) -> str:
+    """Quarantine; on a full disk out of the reserve, for it holds what would else be lost. Returns the path."""
+    try:
+        place = files.quarantine.keep(kind, payload)
+    except OSError as exc:
+        if exc.errno not in FULL or not files.reserve.free():
+            raise
+        place = files.quarantine.keep(kind, payload)
+    with contextlib.suppress(ValueError):
+        return str(files.home_path / place)
+    return place

@@ -1,0 +1,164 @@
+"""
+Opening what lies in a home, and refusing what is not what it must be.
+
+Every path is walked by descriptor from the home's own, never through a symlink. A file is regular, has one link, is ours, and
+nobody else may write it. These are refusals, not accusations: mend the path and go on. Nothing here follows, repairs or guesses.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+
+from holdfast.errors import Refused
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO in a file's place must not make us wait
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+FOLDER_MODE = 0o700
+FILE_MODE = 0o600
+
+
+def refused(path: str, why: str) -> Refused:
+    return Refused(f"{path}: {why}", code="unsafe_path", hint="a home holds plain files of its owner; look who put this there")
+
+
+def open_folder(parent: int, name: str) -> int:
+    """A folder's descriptor; FileNotFoundError when it is absent."""
+    try:
+        fd = os.open(name, _FOLDER, dir_fd=parent)
+    except NotADirectoryError as exc:
+        raise refused(name, "is no folder, or a symlink") from exc
+    except OSError as exc:
+        if exc.errno == errno.ELOOP:
+            raise refused(name, "is a symlink") from exc
+        raise
+    try:
+        status = os.fstat(fd)
+        if status.st_uid != os.geteuid():
+            raise refused(name, f"belongs to uid {status.st_uid}, not to us")  # noqa: TRY301
+        if status.st_mode & _OTHERS_MAY_WRITE:
+            raise refused(name, f"others may write in it (mode {stat.S_IMODE(status.st_mode):o})")  # noqa: TRY301
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+@contextlib.contextmanager
+def walk(root: int, *names: str) -> Iterator[int]:
+    """The descriptor of a folder some levels down; closed afterwards."""
+    fd = os.dup(root)
+    try:
+        for name in names:
+            deeper = open_folder(fd, name)
+            os.close(fd)
+            fd = deeper
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def make_folder(parent: int, name: str) -> None:
+    """Durably there afterwards, whoever made it."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, FOLDER_MODE, dir_fd=parent)
+        os.fsync(parent)
+
+
+def open_file(folder: int, name: str, flags: int) -> int:
+    """A checked file's descriptor; FileNotFoundError when it is absent."""
+    try:
+        fd = os.open(name, flags | _FILE, dir_fd=folder)
+    except OSError as exc:
+        if exc.errno in {errno.ELOOP, errno.EISDIR, errno.ENXIO}:
+            raise refused(name, "is no regular file, or a symlink") from exc
+        raise
+    try:
+        check_file(os.fstat(fd), name)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def check_file(status: os.stat_result, name: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise refused(name, "is no regular file")
+    if status.st_nlink != 1:
+        raise refused(name, f"has {status.st_nlink} links")
+    if status.st_uid != os.geteuid():
+        raise refused(name, f"belongs to uid {status.st_uid}, not to us")
+    if status.st_mode & _OTHERS_MAY_WRITE:
+        raise refused(name, f"others may write it (mode {stat.S_IMODE(status.st_mode):o})")
+
+
+def write_all(fd: int, data: bytes, offset: int) -> None:
+    """One write, whole or an error: a short one is the disk running full or an interrupted call, and never acknowledged."""
+    written = os.pwrite(fd, data, offset)
+    while written < len(data):
+        more = os.pwrite(fd, data[written:], offset + written)
+        if more == 0:
+            raise OSError(errno.EIO, "a write made no progress")
+        written += more
+
+
+def create_whole(folder: int, name: str, data: bytes, *, temporary: str) -> None:
+    """
+    A file that is whole or absent, durably, replacing what bore the name.
+
+    A crash before the rename leaves the temporary name only; after the folder's sync, the file is sure to be there.
+    """
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FILE, FILE_MODE, dir_fd=folder)
+    try:
+        try:
+            write_all(fd, data, 0)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+    os.fsync(folder)
+
+
+def create_exclusively(folder: int, name: str, data: bytes, *, temporary: str) -> bool:
+    """Like `create_whole`, but never over an existing file; False if there is one."""
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, FILE_MODE, dir_fd=folder)
+    try:
+        try:
+            write_all(fd, data, 0)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(temporary, dir_fd=folder)
+        os.fsync(folder)
+    return True
+
+
+def read_file(folder: int, name: str, *, bytes_max: int) -> bytes:
+    fd = open_file(folder, name, os.O_RDONLY)
+    try:
+        return read_at(fd, 0, bytes_max)
+    finally:
+        os.close(fd)
+
+
+def read_at(fd: int, offset: int, length: int) -> bytes:
+    """Up to `length` bytes; fewer only at the end of the file."""
+    first = os.pread(fd, length, offset)
+    if len(first) == length or not first:
+        return first
+    parts = [first]
+    got = len(first)
+    while got < length and (more := os.pread(fd, length - got, offset + got)):
+        parts.append(more)
+        got += len(more)
+    return b"".join(parts)

@@ -1,0 +1,90 @@
+"""
+HOME/quarantine/<channel>/<thread>/<n>-<kind>.json: what could not go into a journal, kept durably beside it.
+
+Cut tails and failed batches are kept with the place they were cut from; bytes past a closed segment's end are ignored only if they are one of these.
+"""
+
+import base64
+import contextlib
+import os
+import re
+import secrets
+
+import msgspec
+
+from holdfast.adapters.files.paths import create_exclusively, make_folder, open_folder, read_file, walk
+from holdfast.errors import HoldfastError, Refused
+from holdfast.ids import SessionId
+
+QUARANTINE = "quarantine"
+TORN_TAIL = "torn_tail"
+FAILED_BATCH = "failed_batch"
+_NAME = re.compile(r"([0-9]{6})-([a-z0-9_]{1,40})\.json\Z")
+_KIND = re.compile(r"[a-z0-9_]{1,40}\Z")
+_ITEM_BYTES_MAX = 64 * 1024 * 1024
+
+
+class CutBytes(msgspec.Struct, frozen=True):
+    """Bytes that were cut off a segment, and from where."""
+
+    segment: str
+    offset: int
+    bytes: int
+    base64: str
+
+
+class Quarantine:
+    """One session's. Shared by its lives."""
+
+    def __init__(self, home: int, session: SessionId) -> None:
+        self._home = home
+        self._parts = (QUARANTINE, *session.split("/"))
+
+    def keep(self, kind: str, payload: bytes) -> str:
+        """Durable when it returns. The returned place is relative to the home."""
+        if not _KIND.match(kind):
+            raise Refused(f"{kind!r} is no kind of quarantine", code="malformed", hint="use a-z, 0-9 and _")
+        fd = os.dup(self._home)
+        try:
+            for part in self._parts:
+                make_folder(fd, part)
+                deeper = open_folder(fd, part)
+                os.close(fd)
+                fd = deeper
+            number = len(self._names(fd)) + 1
+            while True:
+                name = f"{number:06d}-{kind}.json"
+                taken = any(other.startswith(f"{number:06d}-") for other in self._names(fd))
+                if not taken and create_exclusively(fd, name, payload, temporary=f".{name}.{secrets.token_hex(8)}.tmp"):
+                    return "/".join((*self._parts, name))
+                number += 1
+        finally:
+            os.close(fd)
+
+    def keep_cut(self, kind: str, segment: str, offset: int, cut: bytes) -> str:
+        item = CutBytes(segment, offset, len(cut), base64.b64encode(cut).decode())
+        return self.keep(kind, msgspec.json.encode(item))
+
+    def places(self) -> list[str]:
+        try:
+            with walk(self._home, *self._parts) as fd:
+                return ["/".join((*self._parts, name)) for name in self._names(fd)]
+        except FileNotFoundError:
+            return []
+
+    def holds_cut(self, segment: str, offset: int, cut: bytes) -> bool:
+        """Were exactly these bytes cut from there?"""
+        with contextlib.suppress(FileNotFoundError), walk(self._home, *self._parts) as fd:
+            for name in self._names(fd):
+                match = _NAME.match(name)
+                if match is None or match.group(2) not in {TORN_TAIL, FAILED_BATCH}:
+                    continue
+                with contextlib.suppress(OSError, HoldfastError, msgspec.MsgspecError, ValueError):
+                    item = msgspec.json.decode(read_file(fd, name, bytes_max=_ITEM_BYTES_MAX), type=CutBytes)
+                    if (item.segment, item.offset) == (segment, offset) and base64.b64decode(item.base64) == cut:
+                        return True
+        return False
+
+    @staticmethod
+    def _names(fd: int) -> list[str]:
+        return sorted(name for name in os.listdir(fd) if _NAME.match(name))

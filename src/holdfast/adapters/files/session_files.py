@@ -1,0 +1,217 @@
+"""
+One life of one session on disk: its folder, its segments, its anchor, its keys. What reads and writes them is in catch_up.py and commit.py.
+
+Nothing here decides or locks. A missing file is an answer (None), an unsafe one is refused.
+"""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from holdfast.adapters.files.anchors import AnchorCell
+from holdfast.adapters.files.locks import FolderLock, close_kept, folder_lock, forked, keep_from_children
+from holdfast.adapters.files.paths import open_file, read_at, walk
+from holdfast.adapters.files.quarantine import Quarantine
+from holdfast.adapters.files.reserve import Reserve
+from holdfast.errors import NotSaved, Refused
+from holdfast.ids import InstanceId, SessionId
+from holdfast.journal.anchor import Anchor
+from holdfast.journal.chain import Keyring
+from holdfast.journal.fence import Fence
+from holdfast.journal.segment import parse_segment_name, read_opened, segment_name
+from holdfast.journal.record import read_unverified
+from holdfast.limits import BATCH_BYTES_MAX, KIB, LOCK_WAIT_SECONDS, SEGMENT_BYTES
+
+HEADER_BYTES_MAX = 4 * KIB  # a segment's first line
+
+
+class SessionFiles:
+    """Cheap to make; holds one descriptor, the folder's, once it was locked for the first time."""
+
+    def __init__(
+        self,
+        *,
+        home: int,
+        home_path: Path,
+        parts: tuple[str, ...],
+        session: SessionId,
+        instance: InstanceId,
+        keys: Keyring,
+        anchor: AnchorCell,
+        reserve: Reserve,
+        generation: Callable[[], int],
+        segment_bytes: int = SEGMENT_BYTES,
+        lock_wait_seconds: float = LOCK_WAIT_SECONDS,
+    ) -> None:
+        self.home, self.home_path, self.parts = home, home_path, parts
+        self.session, self.instance = session, instance
+        self.keys, self.anchor, self.reserve = keys, anchor, reserve
+        self.generation = generation
+        self.segment_bytes, self.lock_wait_seconds = segment_bytes, lock_wait_seconds
+        self.quarantine = Quarantine(home, session)
+        self._pid = os.getpid()
+        self._path = "/".join(parts)
+        self._lock: FolderLock | None = None
+        # The active segment as we last had it open, under the write lock: its number, identity and descriptor.
+        self._active: tuple[int, tuple[int, int], int] | None = None
+        # Set by a failed write or sync: the next commit starts a new segment.
+        self.must_rotate = False
+
+    # --- the write lock ---------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[int]:
+        """The write lock, and the descriptor of the folder that the path names while we have it."""
+        lock = self.acquire()
+        try:
+            yield lock.fd
+        finally:
+            lock.release()
+
+    def acquire(self) -> FolderLock:
+        if os.getpid() != self._pid:
+            raise forked()
+        while True:
+            lock = self._lock or self._open_lock()
+            lock.acquire(self.lock_wait_seconds)
+            try:
+                now = os.stat(self._path, dir_fd=self.home, follow_symlinks=False)
+            except FileNotFoundError:
+                lock.release()
+                raise self.gone() from None
+            except BaseException:
+                lock.release()
+                raise
+            if (now.st_dev, now.st_ino) == lock.identity:
+                return lock
+            # The folder was removed and made again while we waited: what we locked is nobody's.
+            lock.release()
+            self._lock = None
+
+    def check_place(self, folder: int) -> None:
+        """After a write: what we wrote into must still be what the path names, or it was written for nobody."""
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(self._path, dir_fd=self.home, follow_symlinks=False), os.fstat(folder)):
+                return
+        raise NotSaved(
+            f"{self.session}: its folder was replaced while it was written; what was written went with the old one", hint="try again"
+        )
+
+    def _open_lock(self) -> FolderLock:
+        try:
+            with walk(self.home, *self.parts) as fd:
+                self._lock = folder_lock(os.dup(fd), self.session)
+        except FileNotFoundError:
+            raise self.gone() from None
+        os.set_inheritable(self._lock.fd, False)  # noqa: FBT003
+        return self._lock
+
+    def check_there(self) -> None:
+        try:
+            os.stat(self._path, dir_fd=self.home, follow_symlinks=False)
+        except FileNotFoundError:
+            raise self.gone() from None
+
+    def gone(self) -> Refused:
+        return Refused(f"{self.session} is gone: its folder was deleted", code="unknown", hint="holdfast sessions list")
+
+    # --- segments ----------------------------------------------------------------------------------------------------
+
+    def name(self, number: int) -> str:
+        return segment_name(self.instance, number)
+
+    def numbers(self, folder: int) -> list[int]:
+        """Of the segments there are, sorted."""
+        found = (parse_segment_name(name) for name in os.listdir(folder))
+        return sorted(number for instance, number in filter(None, found) if instance == self.instance)
+
+    def paths(self) -> Sequence[Path]:
+        try:
+            with walk(self.home, *self.parts) as fd:
+                return [self.home_path.joinpath(*self.parts, self.name(number)) for number in self.numbers(fd)]
+        except FileNotFoundError:
+            return []
+
+    def has_segment(self, folder: int, number: int) -> bool:
+        try:
+            os.stat(self.name(number), dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def open_segment(self, folder: int, number: int, flags: int = os.O_RDONLY) -> int:
+        return open_file(folder, self.name(number), flags)
+
+    def stat_segment(self, number: int) -> os.stat_result:
+        """By its whole path, so that a replaced folder shows too."""
+        return os.stat(f"{self._path}/{self.instance}.{number:08d}.jsonl", dir_fd=self.home, follow_symlinks=False)
+
+    def is_known(self, number: int, status: os.stat_result) -> bool:
+        """Is this the very file that we last checked and wrote?"""
+        active = self._active
+        return active is not None and active[0] == number and active[1] == (status.st_dev, status.st_ino)
+
+    def active(self, folder: int, number: int, status: os.stat_result) -> int:
+        """A descriptor to write with, of the file that `status` describes; kept from one commit to the next."""
+        if self._active is not None:
+            if self.is_known(number, status):
+                return self._active[2]
+            self.let_go()
+        fd = self.open_segment(folder, number, os.O_RDWR)
+        opened = os.fstat(fd)
+        keep_from_children(fd)
+        self._active = (number, (opened.st_dev, opened.st_ino), fd)
+        return fd
+
+    def let_go(self) -> None:
+        """Of the active segment's descriptor."""
+        active, self._active = self._active, None
+        if active is not None:
+            close_kept(active[2])
+
+    def read_segment(self, folder: int, number: int, length: int | None = None) -> bytes:
+        """A whole segment, or its first `length` bytes; FileNotFoundError when it is absent."""
+        fd = self.open_segment(folder, number)
+        try:
+            return read_at(fd, 0, self.read_max if length is None else length)
+        finally:
+            os.close(fd)
+
+    @property
+    def read_max(self) -> int:
+        """More than any segment of ours can be: it is full at `segment_bytes`, and one batch may go past that."""
+        return max(self.segment_bytes, SEGMENT_BYTES) + 2 * BATCH_BYTES_MAX
+
+    def claimed_length(self, folder: int, number: int) -> int | None:
+        """How long segment `number` is according to its next one's header, which the chain has yet to confirm; None without a next."""
+        try:
+            first = self.read_segment(folder, number + 1, HEADER_BYTES_MAX)
+        except FileNotFoundError:
+            return None
+        line, newline, _ = first.partition(b"\n")
+        record = read_unverified(line + b"\n") if newline else None
+        opened = read_opened(record.body) if record else None
+        return opened.previous.length if opened and opened.previous else None
+
+    def temporary(self, number: int) -> str:
+        return f".{self.name(number)}.{secrets.token_hex(8)}.tmp"
+
+    # --- fence and anchor --------------------------------------------------------------------------------------------
+
+    def fence(self, number: int = 1) -> Fence:
+        return Fence(self.keys, self.session, self.instance, number=number)
+
+    def anchor_at(self, fence: Fence, counter: int, epoch: int) -> Anchor:
+        return Anchor(
+            generation=fence.generation,
+            counter=counter,
+            segment=fence.number,
+            length=fence.offset,
+            seq=fence.seq,
+            at=fence.at,
+            epoch=max(epoch, fence.epoch),
+            mac=fence.mac,
+        )
+

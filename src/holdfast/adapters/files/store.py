@@ -1,0 +1,492 @@
+"""
+A home in a folder, and its sessions: the file store's way in.
+
+HOME/keys, HOME/home (its own journal), HOME/anchors, HOME/sessions/<channel>/<thread>, HOME/quarantine, HOME/run, HOME/reserve.
+The home's journal names every session's living instance; files of other names are leftovers or earlier lives. Births, deletions and seals are
+records of it. Locks are taken in one order, the home's before a session's, and a seal is recorded with no session's lock held.
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.adapters.files import birth, keys as key_files
+from holdfast.adapters.files.anchors import AnchorCell, AnchorTables
+from holdfast.adapters.files.catch_up import Damaged
+from holdfast.adapters.files.clock import SystemClock
+from holdfast.adapters.files.driver import DriverClaim
+from holdfast.adapters.files.filesystems import MagicOf, filesystem_magic, refuse_unsafe
+from holdfast.adapters.files.home_birth import HOME_INSTANCE, HOME_PARTS, HOME_SESSION, bear_home, is_born, open_home_folder
+from holdfast.adapters.files.journal import FileJournal, sealed_error
+from holdfast.adapters.files.lane import Lane, Request
+from holdfast.adapters.files.locks import forked
+from holdfast.adapters.files.opening import HomeOrSession
+from holdfast.adapters.files.reading import open_at_head
+from holdfast.adapters.files.registry import Registry
+from holdfast.adapters.files.reserve import Reserve
+from holdfast.adapters.files.session_files import SessionFiles
+from holdfast.adapters.files.threads import Arrival, Threads
+from holdfast.adapters.files.verifying import verify_files
+from holdfast.errors import InvariantBroken, Refused, Untrusted
+from holdfast.ids import InstanceId, SessionId
+from holdfast.journal.chain import KEY_BYTES, Keyring, KeyMissing, key_id, subkey
+from holdfast.journal.record import Draft
+from holdfast.journal.verify import Damage, Verdict
+from holdfast.limits import LOCK_WAIT_SECONDS, SEGMENT_BYTES
+from holdfast.ports.clock import Clock
+from holdfast.ports.journal_store import Appended, Check, SealMark, Section
+from holdfast.session.home_events import (
+    AnyHomeEvent,
+    KeyRotated,
+    SessionCreated,
+    SessionDeleted,
+    SessionSealed,
+    encode_home_event,
+)
+
+T = TypeVar("T")
+
+_THREADS = 64  # appends of different sessions sync in parallel; past this the disk is the bound
+SESSIONS = "sessions"
+
+
+class FileStore:
+    """See `holdfast.ports.journal_store.JournalStore`. Made by `open` or `open_existing`."""
+
+    def __init__(self, home: int, path: Path, keys: key_files.Keys, clock: Clock, segment_bytes: int, lock_wait_seconds: float) -> None:
+        self._home, self.path = home, path
+        self._keys, self._trouble = keys.by_generation, keys.trouble
+        self._clock = clock
+        self._segment_bytes, self._lock_wait_seconds = segment_bytes, lock_wait_seconds
+        self._pid = os.getpid()
+        self.writer = f"w{self._pid}-{secrets.token_hex(4)}"
+        self._threads = Threads(_THREADS, "holdfast-files")
+        self._tables = AnchorTables(home)
+        self._reserve = Reserve(home)
+        self._lanes: weakref.WeakValueDictionary[tuple[SessionId, InstanceId], Lane] = weakref.WeakValueDictionary()
+        self._guard = threading.Lock()
+        # One birth or deletion at a time in this process: each must see the one before in the registry.
+        self._births = threading.Lock()
+        self._closed = False
+        # Given up when the store is closed; the kernel does the same for a process that dies.
+        self.claims: set[DriverClaim] = set()
+        self._home_mark: SealMark | None = None
+        files = self._files(HOME_SESSION, HOME_INSTANCE, HOME_PARTS, self._tables.home_cell())
+        self._home_lane = Lane(files, self)
+        self._registry = Registry(files, files.fence())
+        self._home_journal = FileJournal(self, self._home_lane, files.fence(), verified=self._trouble is None or bool(self._keys))
+
+    # --- opening -----------------------------------------------------------------------------------------------------
+
+    open = HomeOrSession()
+    """`FileStore.open(path)` is `open_home`; `store.open(session)` is `open_journal`."""
+
+    @classmethod
+    async def open_home(
+        cls,
+        path: Path,
+        *,
+        clock: Clock | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+        lock_wait_seconds: float = LOCK_WAIT_SECONDS,
+        allow_network_filesystem: bool = False,
+        magic_of: MagicOf = filesystem_magic,
+    ) -> "FileStore":
+        """The home at `path`, born if there is none."""
+
+        def work() -> FileStore:
+            home = open_home_folder(path, create=True)
+            if home is None:
+                raise InvariantBroken(f"{path} was made and is not there")
+            try:
+                if not allow_network_filesystem:
+                    refuse_unsafe(home, str(path), magic_of)
+                store = cls._made(home, path, clock, segment_bytes, lock_wait_seconds, create=True)
+            except BaseException:
+                os.close(home)
+                raise
+            return store
+
+        return await asyncio.to_thread(work)
+
+    @classmethod
+    async def open_existing(
+        cls,
+        path: Path,
+        *,
+        clock: Clock | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+        lock_wait_seconds: float = LOCK_WAIT_SECONDS,
+        allow_network_filesystem: bool = False,
+        magic_of: MagicOf = filesystem_magic,
+    ) -> "FileStore | None":
+        """The home at `path`, or None when it is absent, empty or half born. Creates nothing."""
+
+        def work() -> FileStore | None:
+            home = open_home_folder(path, create=False)
+            if home is None:
+                return None
+            try:
+                if not is_born(home):
+                    os.close(home)
+                    return None
+                if not allow_network_filesystem:
+                    refuse_unsafe(home, str(path), magic_of)
+                return cls._made(home, path, clock, segment_bytes, lock_wait_seconds, create=False)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.close(home)
+                raise
+
+        return await asyncio.to_thread(work)
+
+    @classmethod
+    def _made(cls, home: int, path: Path, clock: Clock | None, segment_bytes: int, lock_wait_seconds: float, *, create: bool) -> "FileStore":
+        if create and not is_born(home):
+            bear_home(home, path, (clock or SystemClock()).now_ms())
+        store = cls(home, path, key_files.load_keys(home), clock or SystemClock(), segment_bytes, lock_wait_seconds)
+        store._load_home()
+        if create and store._trouble is None:
+            store._reserve.fill()
+        return store
+
+    def _load_home(self) -> None:
+        """Verify and fold the home's journal; a damaged one is sealed, and everything in it can only be read."""
+        files = self._home_journal.files
+        if not self._home_journal.is_verified:
+            self._home_journal.load_now(self._registry.fold)
+            return
+        try:
+            fence = open_at_head(files, first_mac=None, writer=self.writer, now=self.now_ms())
+            self._home_journal.fence = fence
+            self._registry.refresh()
+        except Damaged as exc:
+            self._seal_home(self._home_journal.untrusted(exc.damage, while_open=False))
+        except KeyMissing as exc:
+            self._trouble = self._trouble or str(exc)
+            self._home_journal.is_verified = False
+            self._home_journal.load_now(self._registry.fold)
+        mark = self._read_home_mark()
+        if mark is not None:
+            self._home_mark = self._home_mark or mark
+            self._home_journal.spend(sealed_error(HOME_SESSION, mark))
+
+    # --- the port ----------------------------------------------------------------------------------------------------
+
+    async def create(self, session: SessionId, instance: InstanceId, first: Sequence[Draft], *, origin: str, by: str) -> FileJournal:
+        return await self.in_thread(lambda: self._create_now(session, instance, first, origin, by))
+
+    async def open_journal(self, session: SessionId) -> FileJournal:
+        return await self.in_thread(lambda: self._open_now(session))
+
+    async def sessions(self) -> Sequence[SessionId]:
+        await self.in_thread(self._refresh)
+        return sorted(self._registry.state.sessions)
+
+    async def current(self, session: SessionId) -> InstanceId | None:
+        await self.in_thread(self._refresh)
+        created = self._registry.state.sessions.get(session)
+        return created.instance if created is not None else None
+
+    async def heads(self) -> Sequence[tuple[SessionId, InstanceId, int]]:
+        return await self.in_thread(self._heads_now)
+
+    def index_key(self) -> bytes:
+        """What the rows of the home's index are MACed with; without a key nobody believes any, ourselves included."""
+        key = self._keys.get(self.generation())
+        return subkey(key, "index", HOME_SESSION, HOME_INSTANCE) if key else secrets.token_bytes(KEY_BYTES)
+
+    async def home(self) -> FileJournal:
+        return FileJournal(self, self._home_lane, self._home_journal.fence.copy(), mark=self._home_mark, verified=self._home_journal.is_verified)
+
+    async def delete(self, session: SessionId, *, by: str) -> None:
+        await self.in_thread(lambda: self._delete_now(session, by))
+
+    async def verify_session(self, session: SessionId) -> Verdict:
+        """Walk every record, with the write lock held for the last segment. Changes nothing."""
+        return await self.in_thread(lambda: self._verify_now(session))
+
+    async def rotate_keys(self, *, by: str) -> int:
+        """A new key generation, for every segment that is opened from now on."""
+        return await self.in_thread(lambda: self._rotate_keys_now(by))
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await asyncio.to_thread(self._close_now)
+
+    def _close_now(self) -> None:
+        for claim in list(self.claims):
+            claim.release_now()
+        self._threads.stop()
+        self._tables.close()
+        os.close(self._home)
+
+    # --- births, deaths, keys ----------------------------------------------------------------------------------------
+
+    def _create_now(self, session: SessionId, instance: InstanceId, first: Sequence[Draft], origin: str, by: str) -> FileJournal:
+        born: list[FileJournal] = []
+
+        def decide(section: Section) -> Sequence[Draft]:
+            self._registry.refresh()
+            state = self._registry.state
+            if session in state.sessions and origin not in {"unseal", "restore"}:
+                raise Refused(f"{session} exists already", code="exists", hint="send to it, or choose another name")
+            lives = self._registry.lives.get(session, set())
+            if instance in lives:
+                raise Refused(f"instance {instance} of {session} exists already", code="exists", hint="mint a new instance id")
+            parts = self._parts(session)
+            birth.remove_leftovers(self._home, self.path, parts, lives)
+            slot = state.slots_used
+            files = self._files(session, instance, parts, self._tables.cell(slot))
+            # A crash from here to the commit of the record below leaves leftovers, which the next birth removes.
+            fence, first_mac = birth.bear(files, first, at=section.now, writer=self.writer)
+            born.append(FileJournal(self, self._lane(session, instance, lambda: files), fence))
+            return [_draft(SessionCreated(session=session, instance=instance, first_mac=first_mac, slot=slot, origin=origin, by=by))]
+
+        with self._births:
+            self._append_home(decide)
+        self._registry.refresh()
+        return born[0]
+
+    def _open_now(self, session: SessionId) -> FileJournal:
+        self._refresh()
+        created = self._registry.state.sessions.get(session)
+        if created is None:
+            raise Refused(f"there is no session {session}", code="unknown", hint="holdfast sessions list")
+        parts = self._parts(session)
+        lane = self._lane(session, created.instance, lambda: self._files(session, created.instance, parts, self._tables.cell(created.slot)))
+        mark = self.seal_mark(session, created.instance)
+        if mark is not None or not self._home_journal.is_verified:
+            return FileJournal(self, lane, lane.files.fence(), mark=mark, verified=self._home_journal.is_verified)
+        try:
+            fence = open_at_head(lane.files, first_mac=created.first_mac, writer=self.writer, now=self.now_ms())
+        except (Damaged, FileNotFoundError, KeyMissing) as exc:
+            if isinstance(exc, KeyMissing) and self.is_lost(exc.generation):
+                return FileJournal(self, lane, lane.files.fence(), verified=False)
+            journal = FileJournal(self, lane, lane.files.fence())
+            error = self._as_untrusted(journal, exc)
+            self.seal(journal, error)
+            journal.spend(error)
+            return journal
+        return FileJournal(self, lane, fence)
+
+    def is_lost(self, generation: int) -> bool:
+        """A key that the home's journal knows of and we lack. Any other key that a segment names was not named by us: that is damage."""
+        return 1 <= generation <= self._registry.state.generation and generation not in self._keys
+
+    def _heads_now(self) -> list[tuple[SessionId, InstanceId, int]]:
+        self._refresh()
+        living = [created for _, created in sorted(self._registry.state.sessions.items())]
+        seqs = self._tables.seqs(living, self._keys)
+        return [(created.session, created.instance, seq) for created, seq in zip(living, seqs, strict=True)]
+
+    def _as_untrusted(self, journal: FileJournal, exc: Damaged | FileNotFoundError | KeyMissing) -> Untrusted:
+        match exc:
+            case Damaged(damage=damage):
+                pass
+            case KeyMissing():
+                damage = Damage("broken", f"a segment names a key that never was ({exc})", 0, 1, 0)
+            case _:
+                damage = Damage("cut_short", "its folder is missing", 0, 1, 0)
+        return journal.untrusted(damage, while_open=False)
+
+    def _delete_now(self, session: SessionId, by: str) -> None:
+        def decide(_: Section) -> Sequence[Draft]:
+            self._registry.refresh()
+            created = self._registry.state.sessions.get(session)
+            if created is None:
+                raise Refused(f"there is no session {session}", code="unknown", hint="holdfast sessions list")
+            return [_draft(SessionDeleted(session=session, instance=created.instance, by=by))]
+
+        with self._births:
+            self._append_home(decide)
+            # Deleted from here on; the bytes are leftovers that a crash leaves to the next birth of that name.
+            self._registry.refresh()
+            birth.remove_life(self._home, self.path, self._parts(session))
+
+    def _rotate_keys_now(self, by: str) -> int:
+        made: list[int] = []
+
+        def decide(_: Section) -> Sequence[Draft]:
+            self._registry.refresh()
+            generation = self._registry.state.generation + 1
+            key = key_files.make_key(self._home, generation)
+            self._keys[generation] = key
+            made.append(generation)
+            return [_draft(KeyRotated(generation=generation, key_id=key_id(key), by=by))]
+
+        with self._births:
+            self._append_home(decide)
+        return made[0]
+
+    def _append_home(self, decide: Callable[[Section], Sequence[Draft]]) -> Appended:
+        return self._home_journal.append_now(decide, since=self._home_journal.head, check=Check.SHORT)
+
+    # --- what lanes and handles need ---------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def check_alive(self, journal: FileJournal) -> None:
+        if os.getpid() != self._pid:
+            raise forked()
+        if self._trouble is not None:
+            raise key_files.no_key(self._trouble)
+        if self._home_mark is not None:
+            raise sealed_error(HOME_SESSION, self._home_mark)
+        if journal.session == HOME_SESSION:
+            return
+        self._refresh()
+        living = self._registry.state.sessions.get(journal.session)
+        if living is None or living.instance != journal.instance:
+            raise Refused(f"this life of {journal.session} is over: it was deleted, restored or unsealed", code="unknown", hint="open it again")
+        mark = self.seal_mark(journal.session, journal.instance)
+        if mark is not None:
+            raise sealed_error(journal.session, mark)
+
+    def seal_mark(self, session: SessionId, instance: InstanceId) -> SealMark | None:
+        sealed = self._registry.state.sealed.get(session)
+        if sealed is None or sealed.instance != instance:
+            return None
+        return SealMark(sealed.code, sealed.detail, sealed.at_seq)
+
+    def seal(self, journal: FileJournal, error: Untrusted) -> None:
+        """Durable when it returns; once is enough."""
+        if journal.session == HOME_SESSION:
+            return self._seal_home(error)
+        if self.seal_mark(journal.session, journal.instance) is not None or self._trouble is not None:
+            return None
+        event = SessionSealed(
+            session=journal.session,
+            instance=journal.instance,
+            code=error.code,
+            detail=error.message,
+            at_seq=error.at_seq,
+            segment=error.segment,
+            byte=error.byte,
+        )
+        self._append_home(lambda _: [_draft(event)])
+        self._refresh()
+        return None
+
+    def translate_and_seal(self, journal: FileJournal, exc: BaseException) -> None:
+        """Raise what a caller is told of damage; anything else is left to pass."""
+        if isinstance(exc, Damaged):
+            error = journal.untrusted(exc.damage, while_open=True)
+            self.seal(journal, error)
+            journal.spend(error)
+            raise error from None
+
+    def _refresh(self) -> None:
+        if not self._home_journal.is_verified or self._home_mark is not None:
+            return
+        try:
+            self._registry.refresh()
+        except Damaged as exc:
+            error = self._home_journal.untrusted(exc.damage, while_open=True)
+            self._seal_home(error)
+            raise error from None
+        except KeyMissing:
+            self._keys.update(key_files.load_keys(self._home).by_generation)
+            self._registry.refresh()
+
+    def generation(self) -> int:
+        """The key generation of new segments."""
+        generation = self._registry.state.generation
+        if generation not in self._keys:
+            self._keys.update(key_files.load_keys(self._home).by_generation)
+        return generation
+
+    def _seal_home(self, error: Untrusted) -> None:
+        """The home can't keep its own seal in a journal that is not believed: it has a file for it."""
+        mark = SealMark(error.code, error.message, error.at_seq)
+        self._home_mark = self._home_mark or mark
+        with contextlib.suppress(OSError):
+            birth.write_home_mark(self._home, msgspec.json.encode(self._home_mark))
+        self._home_journal.spend(error)
+
+    def _read_home_mark(self) -> SealMark | None:
+        raw = birth.read_home_mark(self._home)
+        if raw is None:
+            return None
+        try:
+            return msgspec.json.decode(raw, type=SealMark)
+        except msgspec.MsgspecError:
+            return SealMark("broken", "the home is sealed; the mark itself can't be read")
+
+    def _verify_now(self, session: SessionId) -> Verdict:
+        with contextlib.suppress(Untrusted):
+            self._refresh()
+        created = self._registry.state.sessions.get(session)
+        if session == HOME_SESSION:
+            files = self._home_journal.files
+            return verify_files(files, sealed=self._home_mark is not None, first_mac=None)
+        if created is None:
+            raise Refused(f"there is no session {session}", code="unknown", hint="holdfast sessions list")
+        files = self._files(session, created.instance, self._parts(session), self._tables.cell(created.slot))
+        sealed = self.seal_mark(session, created.instance) is not None
+        return verify_files(files, sealed=sealed, first_mac=created.first_mac)
+
+    # --- plumbing ----------------------------------------------------------------------------------------------------
+
+    def _parts(self, session: SessionId) -> tuple[str, ...]:
+        return (SESSIONS, *session.split("/"))
+
+    def _files(self, session: SessionId, instance: InstanceId, parts: tuple[str, ...], cell: AnchorCell) -> SessionFiles:
+        return SessionFiles(
+            home=self._home,
+            home_path=self.path,
+            parts=parts,
+            session=session,
+            instance=instance,
+            keys=Keyring(self._keys, session, instance),
+            anchor=cell,
+            reserve=self._reserve,
+            generation=self.generation,
+            segment_bytes=self._segment_bytes,
+            lock_wait_seconds=self._lock_wait_seconds,
+        )
+
+    def _lane(self, session: SessionId, instance: InstanceId, files: Callable[[], SessionFiles]) -> Lane:
+        """The one lane of this life in this store, as long as somebody uses it."""
+        with self._guard:
+            lane = self._lanes.get((session, instance))
+            if lane is None:
+                lane = self._lanes[session, instance] = Lane(files(), self)
+            return lane
+
+    def forget(self, journal: FileJournal) -> None:
+        """A handle was closed. Its anchor is synced, so that a clean stop leaves nothing lagging."""
+        with contextlib.suppress(OSError):
+            journal.files.anchor.sync()
+
+    def run(self, work: Callable[[], None]) -> None:
+        self._threads.run(work)
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Off the event loop; once begun it is awaited to its end, then cancellation goes on."""
+        if os.getpid() != self._pid:
+            raise forked()
+        return await self._threads.call(work)
+
+    async def wait_for(self, request: Request, lane: Lane) -> None:
+        if os.getpid() != self._pid:
+            raise forked()
+        arrival = Arrival()
+        request.wake = arrival.tell
+        lane.append_soon(request)
+        await arrival.wait()
+
+
+def _draft(event: AnyHomeEvent) -> Draft:
+    return Draft(*encode_home_event(event))

@@ -1,0 +1,104 @@
+"""
+The store's own threads: bounded, made on demand, and quick to wake. Whatever blocks (a sync, a lock, a big hash) runs here, never on the event loop.
+
+What was begun is awaited to its end: a cancelled caller gets its cancellation after the outcome is known, never instead of it.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Threads:
+    def __init__(self, most: int, name: str) -> None:
+        self._most, self._name = most, name
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._guard = threading.Lock()
+        self._made: list[threading.Thread] = []
+        self._idle = 0
+        self._stopped = False
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Soon, in one of them. `work` handles its own errors."""
+        with self._guard:
+            if self._idle > 0:
+                self._idle -= 1
+            elif len(self._made) < self._most:
+                thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._made)}", daemon=True)
+                self._made.append(thread)
+                thread.start()
+        self._work.put(work)
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+            del work  # or this thread keeps alive what the caller has let go
+            with self._guard:
+                # Work that found nobody idle waits in the queue: then this thread is not idle either.
+                if self._work.empty():
+                    self._idle += 1
+
+    def stop(self) -> None:
+        """After everything that was given to them."""
+        with self._guard:
+            made, self._stopped = self._made[:], True
+        for _ in made:
+            self._work.put(None)
+        for thread in made:
+            thread.join()
+
+    async def call(self, work: Callable[[], T]) -> T:
+        """The outcome of blocking work."""
+        arrival = Arrival()
+        box: list[Any] = []
+
+        def begin() -> None:
+            try:
+                box.append((work(), None))
+            except BaseException as exc:  # noqa: BLE001  handed to the caller, unchanged
+                box.append((None, exc))
+            arrival.tell()
+
+        self.run(begin)
+        await arrival.wait()
+        result, error = box.pop()
+        if error is not None:
+            try:
+                raise error
+            finally:
+                error = None  # no cycle through the traceback
+        return result  # type: ignore[no-any-return]
+
+
+class Arrival:
+    """One thread tells one task that something is done."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[None] = self._loop.create_future()
+        self._told = False
+
+    def tell(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop was closed under the work; there is nobody to tell
+            self._loop.call_soon_threadsafe(self._set)
+
+    def _set(self) -> None:
+        self._told = True
+        if not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self) -> None:
+        """To the end, whatever happens; a cancellation that came meanwhile goes on afterwards."""
+        try:
+            await self._future
+        except asyncio.CancelledError:
+            while not self._told:
+                self._future = self._loop.create_future()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._future
+            raise

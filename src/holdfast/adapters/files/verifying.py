@@ -1,0 +1,51 @@
+"""
+`verify` for files: every record of every segment of one life, and the verdict. It changes nothing, not even the seal.
+
+Closed segments never change, so they are walked without a lock; for the last one the write lock is taken, lest a peer's half-written batch be judged.
+"""
+
+import contextlib
+
+from holdfast.adapters.files.paths import walk as walk_folders
+from holdfast.adapters.files.session_files import SessionFiles
+from holdfast.errors import Busy, NewerVersion, Refused
+from holdfast.journal.chain import KeyMissing
+from holdfast.journal.verify import SegmentBytes, Verdict, VerdictName, walk
+
+
+def verify_files(files: SessionFiles, *, sealed: bool, first_mac: str | None) -> Verdict:
+    def verdict(
+        name: VerdictName, detail: str | None, *, records: int = 0, at_seq: int | None = None, segment: str | None = None, byte: int | None = None
+    ) -> Verdict:
+        return Verdict(session=files.session, verdict=name, records=records, at_seq=at_seq, segment=segment, byte=byte, sealed=sealed, detail=detail)
+
+    try:
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(walk_folders(files.home, *files.parts))
+            if not files.keys.newest:
+                return verdict("unreadable", "there is no key to verify it with")
+            numbers = files.numbers(folder)
+
+            def locked_read(number: int, offset: int) -> bytes:
+                if number == numbers[-1]:
+                    stack.enter_context(files.locked())
+                data = files.read_segment(folder, number)
+                return data[offset:]
+
+            segments = [
+                SegmentBytes(number, files.name(number), lambda offset, number=number: locked_read(number, offset))  # type: ignore[misc]
+                for number in numbers
+            ]
+            found = walk(
+                files.fence(),
+                segments,
+                lambda: files.anchor.read(files.keys),
+                first_mac=first_mac,
+                claimed_length=lambda number: files.claimed_length(folder, number),
+                excess_is_known=lambda number, length, excess: files.quarantine.holds_cut(files.name(number), length, excess),
+            )
+    except FileNotFoundError:
+        return verdict("cut_short", "its folder is missing")
+    except (KeyMissing, NewerVersion, Refused, Busy, OSError) as exc:
+        return verdict("unreadable", str(exc))
+    return verdict(found.verdict, found.detail, records=found.records, at_seq=found.fence.seq or None, segment=found.segment, byte=found.byte)

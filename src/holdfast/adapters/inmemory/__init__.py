@@ -1,0 +1,16 @@
+"""Everything in memory: the reference for what stores must do, and the simulator's world."""
+
+from holdfast.adapters.inmemory.disk import HOME, Crashed, Fault, InMemoryDisk
+from holdfast.adapters.inmemory.notifier import InMemoryNotifier
+from holdfast.adapters.inmemory.store import InMemoryClaim, InMemoryJournal, InMemoryStore
+
+__all__ = [
+    "HOME",
+    "Crashed",
+    "Fault",
+    "InMemoryClaim",
+    "InMemoryDisk",
+    "InMemoryJournal",
+    "InMemoryNotifier",
+    "InMemoryStore",
+]

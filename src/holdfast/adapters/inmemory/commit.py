@@ -1,0 +1,234 @@
+"""
+One commit: everything that waits for a life's lock is verified, decided in order, and kept by one write.
+
+No clock, no event loop and no waiting in here. What the fence believes is the chain from a head that the caller has verified before;
+a batch in which anyone asks for the fence is fenced for all, so nothing of ours is ever written on top of what isn't.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.adapters.inmemory.disk import AT_LOCK, AT_WRITE, Crashed, Entry, Fault, InMemoryDisk, Life
+from holdfast.errors import (
+    BrokenChain,
+    Busy,
+    CutShort,
+    Fenced,
+    InDoubt,
+    InvariantBroken,
+    NotSaved,
+    Refused,
+    Takeover,
+    Untrusted,
+)
+from holdfast.journal.record import check_draft
+from holdfast.ports.journal_store import Appended, Check, Decide, Head, Record, SealMark, Section
+
+UNSEAL = "look at it with `holdfast verify`, then `holdfast sessions unseal`"
+
+
+@dataclass(eq=False)
+class Pending:
+    """One append that waits: what it wants, and then what became of it. Owned by the life's lock once queued."""
+
+    decide: Decide
+    since: Head
+    known: Head  # the handle's own position when it asked
+    epoch: int | None
+    check: Check
+    drives: Callable[[int], bool]  # whether that epoch is this process's, now
+    writer: str
+    now_ms: Callable[[], int]
+    is_alive: Callable[[], bool]
+    outcome: Appended | BaseException | None = None
+    # Filled while the batch is decided.
+    added: list[Record] = field(default_factory=list)
+
+
+class _Deciding(threading.local):
+    active = False
+
+
+_deciding = _Deciding()
+
+
+def refuse_nesting() -> None:
+    if _deciding.active:
+        raise InvariantBroken("append called from inside a decide of the same thread; return drafts instead")
+
+
+def commit_waiting(disk: InMemoryDisk, life: Life, *, seal: Callable[[Life, Untrusted], None]) -> None:
+    """With the life's lock held: commit whatever waits. Every pending leaves with an outcome."""
+    batch = list(life.waiting)
+    life.waiting.clear()
+    living = [pending for pending in batch if pending.is_alive()]
+    for pending in batch:
+        if pending not in living:
+            pending.outcome = Crashed()
+    try:
+        _commit(disk, life, living)
+    except Untrusted as exc:
+        if life.seal is None:
+            seal(life, exc)
+        _fail(living, exc)
+    except (Busy, InDoubt, Refused, Crashed) as exc:
+        _fail(living, exc)
+
+
+def _fail(batch: Sequence[Pending], exc: BaseException) -> None:
+    for pending in batch:
+        if pending.outcome is None:
+            pending.outcome = exc
+
+
+def _commit(disk: InMemoryDisk, life: Life, batch: Sequence[Pending]) -> None:
+    if not batch:
+        return
+    if disk.take_fault(life.session, AT_LOCK) is not None:
+        raise Busy(f"{life.session} is being written by somebody else; try again", holder="a fault", held_seconds=0.0)
+    if life.deleted:
+        raise Refused(f"{life.session} was deleted", code="unknown")
+    if life.seal is not None:
+        raise error_from_mark(life.seal)
+    start, known = _verify_for(life, batch)
+    entries: list[Entry] = []
+    for pending in batch:
+        _decide(life, pending, known, start, entries)
+    if entries:
+        _write(disk, life, entries)
+    # Commit point: records that an earlier commit left in doubt are ours as well now.
+    if len(life.entries) > life.anchor.seq:
+        life.anchor = Head(len(life.entries), life.entries[-1].mac)
+    for pending in batch:
+        if pending.outcome is None:
+            pending.outcome = _appended(pending, known, start)
+
+
+def _verify_for(life: Life, batch: Sequence[Pending]) -> tuple[int, list[Record]]:
+    """Every record after the earliest position in the batch. Raises when the chain does not hold for anyone."""
+    positions = [life.anchor, *(pending.known for pending in batch)]
+    longest = max(positions, key=lambda head: head.seq)
+    if longest.seq > len(life.entries):
+        raise CutShort(
+            f"{life.session} ends at record {len(life.entries)}, but record {longest.seq} was acknowledged",
+            at_seq=len(life.entries),
+            hint=UNSEAL,
+        )
+    for head in positions:
+        if head.seq and life.entries[head.seq - 1].mac != head.mac:
+            raise _taken(life, head.seq)
+    fenced = any(pending.check is Check.FENCE for pending in batch)
+    start = 0 if fenced else min(head.seq for head in (*positions, *(pending.since for pending in batch)))
+    records, damage = verified(life, _head_at(life, start), upto=longest.seq)
+    if damage is not None:
+        raise _taken(life, start + len(records) + 1)
+    return start, records
+
+
+def _taken(life: Life, seq: int) -> Takeover:
+    what = f"record {seq} of {life.session} was changed by somebody without our key"
+    return Takeover(what, at_seq=seq - 1, hint=UNSEAL)
+
+
+def _decide(life: Life, pending: Pending, known: list[Record], start: int, entries: list[Entry]) -> None:
+    """Let one caller decide; its records join `known`, so whoever comes after it sees them. Its own errors are its own."""
+    if pending.epoch is not None and not pending.drives(pending.epoch):
+        pending.outcome = Fenced(f"epoch {pending.epoch} does not drive {life.session} any more; the last is {life.epoch}")
+        return
+    if pending.since.seq > len(life.entries) or (pending.since.seq and pending.since != _head_at(life, pending.since.seq)):
+        pending.outcome = Refused(f"record {pending.since.seq} of {life.session} is not the one given", code="unknown_head", hint="reopen it")
+        return
+    before = Head(known[-1].seq, known[-1].mac) if known else _head_at(life, start)
+    now = max(pending.now_ms(), known[-1].at if known else _last_at(life, start))
+    _deciding.active = True
+    try:
+        drafts = list(pending.decide(Section(suffix=_after(pending.since, known, start), now=now)))
+        for draft in drafts:
+            check_draft(draft)
+    except BaseException as exc:  # noqa: BLE001 - whatever the caller raises is the caller's
+        pending.outcome = exc
+        return
+    finally:
+        _deciding.active = False
+    # Anyone's records carry the epoch they were written in.
+    epoch = pending.epoch if pending.epoch is not None else life.epoch
+    for draft in drafts:
+        entry, record = life.seal_entry(before, draft, at=now, epoch=epoch, writer=pending.writer)
+        entries.append(entry)
+        known.append(record)
+        pending.added.append(record)
+        before = Head(record.seq, record.mac)
+
+
+def _head_at(life: Life, seq: int) -> Head:
+    return Head(seq, life.entries[seq - 1].mac) if seq else life.genesis
+
+
+def _last_at(life: Life, seq: int) -> int:
+    if seq == 0:
+        return 0
+    record = life.read(_head_at(life, seq - 1))
+    if record is None:
+        raise _taken(life, seq)
+    return record.at
+
+
+def _write(disk: InMemoryDisk, life: Life, entries: Sequence[Entry]) -> None:
+    fault = disk.take_fault(life.session, AT_WRITE)
+    match fault:
+        case None:
+            life.entries.extend(entries)
+            disk.commits += 1
+        case Fault.NOT_SAVED:
+            raise NotSaved(f"nothing of {len(entries)} records of {life.session} was saved")
+        case Fault.IN_DOUBT_WRITTEN | Fault.CRASH_WRITTEN:
+            life.entries.extend(entries)
+        case Fault.IN_DOUBT_NOT_WRITTEN | Fault.CRASH_NOT_WRITTEN | Fault.BUSY:
+            pass
+    if fault in {Fault.IN_DOUBT_WRITTEN, Fault.IN_DOUBT_NOT_WRITTEN}:
+        raise InDoubt(f"{len(entries)} records of {life.session} may or may not be saved", hint="reopen the session")
+    if fault in {Fault.CRASH_WRITTEN, Fault.CRASH_NOT_WRITTEN}:
+        raise Crashed
+
+
+def _after(since: Head, known: Sequence[Record], start: int) -> tuple[Record, ...]:
+    return tuple(known[since.seq - start :])
+
+
+def _appended(pending: Pending, known: Sequence[Record], start: int) -> Appended:
+    """A caller's suffix ends with its own records: what the commit adds after them is somebody else's news."""
+    upto = pending.added[-1].seq if pending.added else _seq_seen(pending, known, start)
+    suffix = tuple(record for record in _after(pending.since, known, start) if record.seq <= upto)
+    head = Head(suffix[-1].seq, suffix[-1].mac) if suffix else pending.since
+    return Appended(head=head, suffix=suffix)
+
+
+def _seq_seen(pending: Pending, known: Sequence[Record], start: int) -> int:
+    return known[-1].seq if known else max(start, pending.since.seq)
+
+
+def verified(life: Life, after: Head, upto: int) -> tuple[list[Record], Untrusted | None]:
+    """Records after `after` that verify, and what stopped it before `upto`, if anything did."""
+    records: list[Record] = []
+    before = after
+    while before.seq < len(life.entries):
+        record = life.read(before)
+        if record is None:
+            where = before.seq + 1
+            return records, BrokenChain(f"record {where} of {life.session} does not verify", at_seq=before.seq, hint=UNSEAL)
+        records.append(record)
+        before = Head(record.seq, record.mac)
+    if before.seq < upto:
+        missing = f"{life.session} ends at record {before.seq}, but record {upto} was acknowledged"
+        return records, CutShort(missing, at_seq=before.seq, hint=UNSEAL)
+    return records, None
+
+
+def mark_from_error(exc: Untrusted) -> SealMark:
+    return SealMark(code=exc.code, detail=exc.message, at_seq=exc.at_seq)
+
+
+def error_from_mark(mark: SealMark) -> Untrusted:
+    kind = {"takeover": Takeover, "broken": BrokenChain, "cut_short": CutShort}.get(mark.code, Untrusted)
+    return kind(mark.detail, at_seq=mark.at_seq, code=mark.code, hint=UNSEAL)

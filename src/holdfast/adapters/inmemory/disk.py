@@ -1,0 +1,191 @@
+"""
+What outlives a process, in memory: the key, every life's records with their macs, seal marks, quarantine, outputs.
+
+Several `InMemoryStore`s on one disk are several processes on one home. A record is three byte strings, as in a file, so
+tampering is a change of bytes and is found the same way: by the keyed chain, never by comparing with a second copy.
+Hands that hold no key change bytes here by `flip`, `cut`, `forge` and `put_back`; nothing else bypasses the chain.
+"""
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import msgspec
+from blake3 import blake3
+
+from holdfast.ids import InstanceId, SessionId
+from holdfast.ports.journal_store import Draft, Head, Record, SealMark
+
+if TYPE_CHECKING:
+    from holdfast.adapters.inmemory.commit import Pending
+    from holdfast.adapters.inmemory.notifier import Listener
+    from holdfast.adapters.inmemory.store import InMemoryClaim
+
+HOME = SessionId("home")
+MAC_BYTES = 32
+NOTHING = Head(0, b"")
+
+
+class Crashed(BaseException):
+    """The simulated process is gone. Not an Exception: nothing may handle it and go on, just as nobody survives kill -9."""
+
+
+class Fault(Enum):
+    """What the next commit meets."""
+
+    BUSY = "busy"
+    NOT_SAVED = "not_saved"
+    IN_DOUBT_WRITTEN = "in_doubt_written"
+    IN_DOUBT_NOT_WRITTEN = "in_doubt_not_written"
+    CRASH_WRITTEN = "crash_written"
+    CRASH_NOT_WRITTEN = "crash_not_written"
+
+
+AT_LOCK = frozenset({Fault.BUSY})
+AT_WRITE = frozenset(Fault) - AT_LOCK
+
+
+@dataclass
+class Entry:
+    """A record as stored. Mutable, because disks are."""
+
+    header: bytes
+    body: bytes
+    mac: bytes
+
+
+class _Header(msgspec.Struct, frozen=True, array_like=True):
+    seq: int
+    at: int
+    epoch: int
+    writer: str
+    type: str
+    version: int
+
+
+@dataclass
+class Life:
+    """One instance of a session. Everything here is durable except `lock`, `driver` and `waiting`, which die with processes."""
+
+    session: SessionId
+    instance: InstanceId
+    key: bytes
+    entries: list[Entry] = field(default_factory=list)
+    # The head as of the last acknowledged commit. May lag behind `entries` (a commit in doubt), never leads.
+    anchor: Head = NOTHING
+    # The highest epoch ever handed out. Rises with every claim.
+    epoch: int = 0
+    seal: SealMark | None = None
+    deleted: bool = False
+    quarantine: list[tuple[str, bytes]] = field(default_factory=list)
+    outputs: dict[str, bytes] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    # Who drives.
+    driver: "InMemoryClaim | None" = None
+    # Appends that wait together; whoever gets the lock commits all of them.
+    waiting: "deque[Pending]" = field(default_factory=deque)
+
+    @property
+    def genesis(self) -> Head:
+        return Head(0, blake3(b"genesis", key=self.key).digest())
+
+    def seal_entry(self, before: Head, draft: Draft, *, at: int, epoch: int, writer: str) -> tuple[Entry, Record]:
+        """What a draft becomes after `before`."""
+        header = _Header(before.seq + 1, at, epoch, writer, draft.type, draft.version)
+        entry = Entry(msgspec.json.encode(header), draft.body, b"")
+        entry.mac = self.mac_after(before.mac, entry)
+        return entry, _record(header, entry)
+
+    def mac_after(self, before: bytes, entry: Entry) -> bytes:
+        hasher = blake3(before, key=self.key)
+        hasher.update(blake3(entry.header).digest())
+        hasher.update(blake3(entry.body).digest())
+        return hasher.digest()
+
+    def read(self, before: Head) -> Record | None:
+        """The record after `before`, or None when it does not verify."""
+        entry = self.entries[before.seq]
+        if self.mac_after(before.mac, entry) != entry.mac:
+            return None
+        return _record(msgspec.json.decode(entry.header, type=_Header), entry)
+
+
+def _record(header: _Header, entry: Entry) -> Record:
+    return Record(
+        seq=header.seq,
+        at=header.at,
+        epoch=header.epoch,
+        writer=header.writer,
+        type=header.type,
+        version=header.version,
+        body=entry.body,
+        mac=entry.mac,
+    )
+
+
+Copy = tuple[tuple[bytes, bytes, bytes], ...]
+
+
+class InMemoryDisk:
+    """A home's bytes, and the faults that its next commits meet."""
+
+    def __init__(self, *, seed: bytes = b"") -> None:
+        self._key = blake3(b"in-memory home" + seed).digest()
+        self.home = self.bear(HOME, InstanceId("home"))
+        self.lives: dict[tuple[SessionId, InstanceId], Life] = {}
+        self._faults: dict[SessionId | None, deque[Fault]] = {}
+        self.notices_to_lose = 0
+        self.listeners: list[Listener] = []
+        self.commits = 0
+        """Writes made durable so far, each of any number of records: what group commit saves."""
+
+    def bear(self, session: SessionId, instance: InstanceId) -> Life:
+        """A life with a key of its own, so that rows of another life never verify in it."""
+        material = b"\0".join((b"life", session.encode(), instance.encode()))
+        life = Life(session=session, instance=instance, key=blake3(material, key=self._key).digest())
+        life.anchor = life.genesis
+        return life
+
+    # Faults, taken in the order given. A fault without a session meets the next commit of any session, but not the home's.
+
+    def fail_next(self, *faults: Fault, session: SessionId | None = None) -> None:
+        self._faults.setdefault(session, deque()).extend(faults)
+
+    def take_fault(self, session: SessionId, among: frozenset[Fault]) -> Fault | None:
+        """The next fault meant for this commit, if it is one that can strike at this point of it."""
+        for whose in (session,) if session == HOME else (session, None):
+            queue = self._faults.get(whose)
+            if queue and queue[0] in among:
+                return queue.popleft()
+        return None
+
+    # Outside hands: no lock, no key.
+
+    def living(self, session: SessionId) -> Life:
+        """The latest life of that name that was not deleted."""
+        if session == HOME:
+            return self.home
+        lives = [life for (name, _), life in self.lives.items() if name == session and not life.deleted]
+        return lives[-1]
+
+    def flip(self, session: SessionId, seq: int) -> None:
+        """Change one byte of a stored body; its length stays."""
+        entry = self.living(session).entries[seq - 1]
+        entry.body = entry.body[:-1] + bytes([entry.body[-1] ^ 1])
+
+    def cut(self, session: SessionId, *, after: int) -> None:
+        del self.living(session).entries[after:]
+
+    def forge(self, session: SessionId, draft: Draft) -> None:
+        """Append a row of perfect shape, whose mac is made without the key."""
+        life = self.living(session)
+        header = _Header(len(life.entries) + 1, 0, 0, "outside", draft.type, draft.version)
+        life.entries.append(Entry(msgspec.json.encode(header), draft.body, bytes(MAC_BYTES)))
+
+    def copy(self, session: SessionId) -> Copy:
+        return tuple((entry.header, entry.body, entry.mac) for entry in self.living(session).entries)
+
+    def put_back(self, session: SessionId, copy: Copy) -> None:
+        self.living(session).entries[:] = [Entry(*parts) for parts in copy]

@@ -1,0 +1,49 @@
+"""The index in memory: a plain dict, and the reference for what `holdfast.ports.index` means."""
+
+from collections.abc import Iterator, Sequence
+
+from holdfast.ids import ApprovalId, InstanceId, SessionId
+from holdfast.ports.index import IndexRow
+
+
+class InMemoryIndex:
+    """Share one object between the stores of one disk to have several processes on one home; drop it to have it deleted."""
+
+    def __init__(self) -> None:
+        self._rows: dict[SessionId, IndexRow] = {}
+        self._sessions: dict[ApprovalId, SessionId] = {}
+
+    def put(self, row: IndexRow) -> None:
+        known = self._rows.get(row.session)
+        if known is None or known.instance != row.instance or known.seq <= row.seq:
+            self._rows[row.session] = row
+
+    def put_approval(self, approval: ApprovalId, session: SessionId) -> None:
+        self._sessions[approval] = session
+
+    def forget(self, session: SessionId) -> None:
+        self._rows.pop(session, None)
+        self._sessions = {approval: named for approval, named in self._sessions.items() if named != session}
+
+    def get(self, session: SessionId) -> IndexRow | None:
+        return self._rows.get(session)
+
+    def rows(self, *, after: SessionId | None = None, limit: int | None = None, only_waiting: bool = False) -> Iterator[IndexRow]:
+        names = sorted(name for name, row in self._rows.items() if (after is None or name > after) and (row.approvals or not only_waiting))
+        for name in names[:limit]:
+            row = self._rows.get(name)
+            if row is not None:
+                yield row
+
+    def session_of(self, approval: ApprovalId) -> SessionId | None:
+        return self._sessions.get(approval)
+
+    def stale(self, heads: Sequence[tuple[SessionId, InstanceId, int]]) -> Sequence[SessionId]:
+        return [session for session, instance, seq in heads if not self._reaches(session, instance, seq)]
+
+    def _reaches(self, session: SessionId, instance: InstanceId, seq: int) -> bool:
+        known = self._rows.get(session)
+        return known is not None and known.instance == instance and known.seq >= seq
+
+    def close(self) -> None:
+        """Nothing to give back."""

@@ -1,0 +1,128 @@
+"""
+From a model's name to a model.
+
+Resolving is cheap and imports no provider: whether its package is installed and its key is set is looked up, not tried. A name that
+can't be used here is refused with the next step. Objects (a Pydantic AI model, a ScriptModel) are known only where they were registered:
+another process must register its own under the same name, or leave the turn alone.
+"""
+
+import os
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, TypeGuard, cast
+
+from holdfast.adapters.models import demo, script
+from holdfast.adapters.models.demo import DemoModel
+from holdfast.adapters.models.providers import OBJECT_PREFIX, PROVIDERS, Provider
+from holdfast.adapters.models.pydantic_ai import PydanticAIModel
+from holdfast.adapters.models.script import ScriptFile
+from holdfast.errors import Unusable
+from holdfast.ports.model import Model
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model as ForeignModel
+
+
+class Catalogue:
+    """The models of one process, under the environment it was given."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = os.environ if environment is None else environment
+        # One adapter per name, so that a provider is loaded once.
+        self._resolved: dict[str, Model] = {}
+        self._objects: dict[str, tuple[object, Model]] = {}
+
+    def resolve(self, name: str) -> Model:
+        """The model of that name; raises `Unusable` that says why not, and what to do."""
+        registered = self._objects.get(name)
+        if registered is not None:
+            return registered[1]
+        if name.startswith((OBJECT_PREFIX, script.OBJECT_PREFIX)):
+            raise Unusable(
+                f"the model {name} is an object of the program that started the turn, and this process has no such object",
+                code="unknown_model",
+                hint="run the program that defines it (--app MODULE:AGENT), or go on with another model: resume --model M",
+            )
+        if name == demo.NAME:
+            return self._resolved.setdefault(name, DemoModel())
+        if name.startswith(script.PREFIX):
+            return self._resolve_script(name.removeprefix(script.PREFIX))
+        return self._resolve_provider(name)
+
+    def register(self, model: "Model | ForeignModel") -> Model:
+        """Make an object known, and return it behind our port. The same object again gets the same name."""
+        if not is_foreign(model):
+            ours = cast("Model", model)
+            self._objects[ours.name] = (ours, ours)
+            return ours
+        name = base = f"{OBJECT_PREFIX}{model.model_id}"
+        count = 1
+        # Two objects of one provider and model may differ in settings: numbered in the order they come.
+        while name in self._objects and self._objects[name][0] is not model:
+            count += 1
+            name = f"{base}#{count}"
+        known = self._objects.setdefault(name, (model, PydanticAIModel(name, lambda: model)))
+        return known[1]
+
+    def _resolve_script(self, path: str) -> Model:
+        if not path:
+            raise Unusable("script: names no file", code="unknown_model", hint="name it as script:FILE")
+        model = ScriptFile(path)
+        model.load()
+        return self._resolved.setdefault(model.name, model)
+
+    def _resolve_provider(self, name: str) -> Model:
+        if name in self._resolved:
+            return self._resolved[name]
+        provider_name, colon, model_name = name.partition(":")
+        provider = PROVIDERS.get(provider_name)
+        if not colon or provider is None or not model_name:
+            raise unknown(name)
+        self._check(name, provider)
+        return self._resolved.setdefault(name, PydanticAIModel(name, lambda: infer(name)))
+
+    def _check(self, name: str, provider: Provider) -> None:
+        missing = next((package for package in ("pydantic_ai", provider.package) if not is_installed(package)), None)
+        if missing is not None:
+            raise Unusable(
+                f"the model {name} needs the package {missing}, which is not installed",
+                code="model_package_missing",
+                hint='pip install "holdfast[models]"'
+                if missing in ("pydantic_ai", "openai", "anthropic")
+                else f'pip install "pydantic-ai-slim[{provider.extra}]"',
+            )
+        if provider.keys and not any(self._environment.get(key) for key in provider.keys):
+            raise Unusable(
+                f"the model {name} needs {' or '.join(provider.keys)}, which is not set",
+                code="model_key_missing",
+                hint=f"set {provider.keys[0]} in the environment, or try the model demo, which needs none",
+            )
+
+
+def is_foreign(model: object) -> "TypeGuard[ForeignModel]":
+    """Whether it is Pydantic AI's: known by where its class comes from, so that asking imports nothing."""
+    return any(cls.__module__.partition(".")[0] == "pydantic_ai" for cls in type(model).__mro__)
+
+
+def is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # of a dotted name, not even the first part is there
+        return False
+
+
+def infer(name: str) -> "ForeignModel":
+    from pydantic_ai.models import infer_model
+
+    return infer_model(name)
+
+
+def unknown(name: str) -> Unusable:
+    provider = name.partition(":")[0]
+    near = get_close_matches(provider, ["demo", "script", *PROVIDERS], n=1)
+    return Unusable(
+        f"there is no model {name!r}" + (f"; did you mean {near[0]!r}?" if near and near[0] != provider else ""),
+        code="unknown_model",
+        hint="use demo, script:FILE, or PROVIDER:MODEL such as openai:..., anthropic:... or ollama:...",
+    )

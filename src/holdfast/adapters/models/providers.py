@@ -1,0 +1,56 @@
+"""
+The providers that Pydantic AI speaks to: what each needs here, so that a missing part is told without importing any of them.
+
+`package` is the SDK it imports, `extra` the name of Pydantic AI's extra that installs it, `keys` the variables of which one must be set.
+A provider with no `keys` finds its credentials in other ways, and says so when it is called.
+"""
+
+from typing import NamedTuple
+
+OBJECT_PREFIX = "object:"  # a model that was passed in as an object, not by name
+
+
+class Provider(NamedTuple):
+    package: str
+    extra: str
+    keys: tuple[str, ...] = ()
+
+
+def openai_compatible(*keys: str) -> Provider:
+    return Provider("openai", "openai", keys)
+
+
+# A local OpenAI-compatible server needs an address instead of a key.
+OPENAI = openai_compatible("OPENAI_API_KEY", "OPENAI_BASE_URL")
+
+PROVIDERS: dict[str, Provider] = {
+    "alibaba": openai_compatible("ALIBABA_API_KEY", "DASHSCOPE_API_KEY"),
+    "anthropic": Provider("anthropic", "anthropic", ("ANTHROPIC_API_KEY",)),
+    "azure": openai_compatible("AZURE_OPENAI_API_KEY"),
+    "bedrock": Provider("boto3", "bedrock"),
+    "cerebras": openai_compatible("CEREBRAS_API_KEY"),
+    "cohere": Provider("cohere", "cohere", ("CO_API_KEY",)),
+    "deepseek": openai_compatible("DEEPSEEK_API_KEY"),
+    "fireworks": openai_compatible("FIREWORKS_API_KEY"),
+    "github": openai_compatible("GITHUB_API_KEY"),
+    "google": Provider("google.genai", "google", ("GOOGLE_API_KEY", "GEMINI_API_KEY")),
+    "google-cloud": Provider("google.genai", "google"),
+    "groq": Provider("groq", "groq", ("GROQ_API_KEY",)),
+    "heroku": openai_compatible("HEROKU_INFERENCE_KEY"),
+    "huggingface": Provider("huggingface_hub", "huggingface", ("HF_TOKEN",)),
+    "mistral": Provider("mistralai", "mistral", ("MISTRAL_API_KEY",)),
+    "moonshotai": openai_compatible("MOONSHOTAI_API_KEY"),
+    "nebius": openai_compatible("NEBIUS_API_KEY"),
+    "ollama": openai_compatible("OLLAMA_BASE_URL"),
+    "openai": OPENAI,
+    "openai-chat": OPENAI,
+    "openai-responses": OPENAI,
+    "openrouter": openai_compatible("OPENROUTER_API_KEY"),
+    "ovhcloud": openai_compatible("OVHCLOUD_API_KEY"),
+    "sambanova": openai_compatible("SAMBANOVA_API_KEY"),
+    "together": openai_compatible("TOGETHER_API_KEY"),
+    "vercel": openai_compatible("VERCEL_AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN"),
+    "vllm": openai_compatible("VLLM_BASE_URL"),
+    "xai": Provider("xai_sdk", "xai", ("XAI_API_KEY",)),
+    "zai": openai_compatible("ZAI_API_KEY"),
+}

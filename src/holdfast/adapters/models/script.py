@@ -1,0 +1,180 @@
+"""
+`script:FILE`: a model that answers from JSON Lines, for tests and simulations.
+
+Each call takes the first line that this session has not used yet; which ones it used is the journal's to know, so the model
+keeps no place of its own and a crash before the answer was journalled takes nothing. A script is known by its absolute path.
+A line that can't be read is an error that names file and line: when the name is resolved, and again when it is called, since
+the file may have changed in between.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from holdfast.adapters.models.speech import speak
+from holdfast.errors import Unusable
+from holdfast.ids import short_digest
+from holdfast.ports.model import ModelFailed, ModelRequest, OnText
+from holdfast.session.messages import ModelAnswer, ProposedCall, ResultMessage
+
+PREFIX = "script:"
+OBJECT_PREFIX = "script-object:"
+END_OF_SCRIPT = "(end of script)"
+
+# Waiting helps against all but an overflow, which a smaller view mends.
+MAY_PASS = {"rate_limit": True, "timeout": True, "server": True, "overflow": False}
+
+Line = dict[str, object]
+
+
+class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    last_tool_result_contains: str
+
+
+class ScriptedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    tool: str
+    args: msgspec.Raw = msgspec.Raw(b"{}")  # passed on as written, so that a script can also be wrong
+    id: str | None = None
+
+
+class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line. `say` and `call` go together; `fail` stands alone; `sleep` and `expect` come before either."""
+
+    say: str | None = None
+    call: tuple[ScriptedCall, ...] | None = None
+    fail: Literal["rate_limit", "timeout", "overflow", "server"] | None = None
+    sleep: float = 0.0
+    expect: Expectation | None = None
+
+    def __post_init__(self) -> None:
+        answers = self.say is not None or self.call is not None
+        if answers == (self.fail is not None):
+            raise ValueError("a line says, calls or fails: give `say`, `call` or both, or `fail` alone")
+        if self.call is not None and not self.call:
+            raise ValueError("`call` names no tool")
+        if not 0 <= self.sleep < float("inf"):
+            raise ValueError("`sleep` is a number of seconds, 0 or more")
+
+
+Script = dict[int, Step]  # by line number, counted from 1 as editors do; blank lines have a number and no step
+
+
+class ScriptFile:
+    """The model `script:FILE`."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path).expanduser().absolute()
+        # What was read last, and of which state of the file. Only a cache: a changed file is read again.
+        self._read: tuple[tuple[int, int, int], Script] | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{PREFIX}{self._path}"
+
+    @property
+    def context_tokens(self) -> int | None:
+        return None
+
+    def load(self) -> Script:
+        """Read the file; raises `Unusable` that says what is wrong, where."""
+        try:
+            with self._path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                state = (status.st_ino, status.st_size, status.st_mtime_ns)
+                if self._read is None or self._read[0] != state:
+                    self._read = (state, script_from_text(file.read(), where=str(self._path)))
+        except OSError as exc:
+            raise Unusable(
+                f"the script {self._path} can't be read: {exc.strerror}",
+                code="unknown_model",
+                hint="name a readable file of JSON Lines, as script:FILE",
+            ) from exc
+        return self._read[1]
+
+    async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:
+        try:
+            script = self.load()
+        except Unusable as exc:
+            raise ModelFailed("malformed", exc.message, may_pass=False) from exc
+        return await play(script, request, on_text=on_text)
+
+
+class ScriptModel:
+    """
+    A script from Python objects, for tests: each item is a line, a plain string says itself.
+
+    >>> model = ScriptModel([{"call": [{"tool": "now"}]}, "It is noon."])
+    >>> model.name
+    'script-object:z35qns7vg7wj3iytwputn7xkra'
+    """
+
+    def __init__(self, lines: Iterable[Line | str]) -> None:
+        objects = [{"say": line} if isinstance(line, str) else line for line in lines]
+        text = b"\n".join(msgspec.json.encode(line) for line in objects)
+        self._script = script_from_text(text, where="ScriptModel")
+        self._name = OBJECT_PREFIX + short_digest(text)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def context_tokens(self) -> int | None:
+        return None
+
+    async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:
+        return await play(self._script, request, on_text=on_text)
+
+
+def script_from_text(text: bytes, *, where: str) -> Script:
+    """Every line, checked; raises `Unusable` with the first that is wrong."""
+    return {number: step_from_line(line, place=f"{where}, line {number}") for number, line in enumerate(text.splitlines(), start=1) if line.strip()}
+
+
+def step_from_line(line: bytes, *, place: str) -> Step:
+    try:
+        return msgspec.json.decode(line, type=Step)
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise Unusable(
+            f"{place}: {exc}",
+            code="malformed_script",
+            hint='a line is {"say": TEXT}, {"call": [{"tool": NAME, "args": {...}, "id": ID}]} or {"fail": KIND}, '
+            'with "sleep": SECONDS or "expect": {"last_tool_result_contains": TEXT} beside it',
+        ) from exc
+
+
+async def play(script: Script, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:
+    """Answer from the first line not yet used."""
+    number = next((number for number in script if number not in request.script_lines_used), None)
+    if number is None:
+        await speak(END_OF_SCRIPT, on_text=on_text)
+        return ModelAnswer(text=END_OF_SCRIPT)
+    step = script[number]
+    if step.sleep:
+        await asyncio.sleep(step.sleep)
+    if step.expect is not None:
+        check(step.expect, request, line=number)
+    if step.fail is not None:
+        message = f"script line {number} fails with {step.fail}"
+        raise ModelFailed(step.fail, message, may_pass=MAY_PASS[step.fail], line=number)
+    text = step.say or ""
+    await speak(text, on_text=on_text)
+    calls = tuple(ProposedCall(call.tool, bytes(call.args).decode(), call.id) for call in step.call or ())
+    return ModelAnswer(text=text, calls=calls, line=number)
+
+
+def check(expectation: Expectation, request: ModelRequest, *, line: int) -> None:
+    results = [message.text for message in request.messages if isinstance(message, ResultMessage)]
+    wanted = expectation.last_tool_result_contains
+    if not results:
+        found = "there is no tool result"
+    elif wanted not in results[-1]:
+        found = f"the last tool result is {results[-1][:200]!r}"
+    else:
+        return
+    message = f"script line {line} expects a tool result with {wanted!r}, but {found}"
+    raise ModelFailed("script_expectation", message, may_pass=False, line=line)

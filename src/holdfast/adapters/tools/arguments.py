@@ -1,0 +1,187 @@
+"""
+Arguments as a model wrote them, against types: strict JSON, no field the types don't know, nothing converted in silence.
+
+An `ArgumentTypes` is made once per tool from named types and defaults. It gives the JSON schema for the model, and reads a call's
+bytes into values or says which field is wrong. Pydantic is imported only if one of its models is among the types.
+"""
+
+import inspect
+import sys
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+
+from holdfast.errors import Refused, Unusable
+from holdfast.journal.strict import strict_json
+from holdfast.ports.tools import InvalidArguments
+
+REQUIRED = inspect.Parameter.empty
+ARGUMENTS_BYTES_MAX = 512 * 1024  # half a record: the call must fit the journal with room for what else it says
+
+
+class ArgumentTypes:
+    """The arguments of one tool. `fields` maps a name to (type, default), where REQUIRED stands for none."""
+
+    def __init__(self, tool: str, fields: Mapping[str, tuple[Any, Any]]) -> None:
+        self._names = tuple(fields)
+        self._struct = msgspec.defstruct("Arguments", [_field(name, *spec) for name, spec in fields.items()], kw_only=True)
+        try:
+            self._info = msgspec.inspect.type_info(self._struct)
+            self.schema = _schema(self._struct)
+        except (TypeError, msgspec.MsgspecError) as exc:
+            raise Unusable(
+                f"the arguments of {tool} have a type that JSON can't carry: {exc}",
+                hint="use builtins, dataclasses, msgspec or Pydantic models, Literal, Enum, list and dict",
+            ) from exc
+
+    def read(self, arguments: bytes) -> dict[str, Any]:
+        """The values by name; raises InvalidArguments that names the field."""
+        values = self._decoded(arguments)
+        return {name: getattr(values, name) for name in self._names}
+
+    def normal(self, arguments: bytes) -> bytes:
+        """The arguments as they would run: defaults filled in, keys in the schema's order."""
+        try:
+            encoded = msgspec.json.encode(self._decoded(arguments), enc_hook=_encode_foreign)
+            strict_json(encoded, what="the arguments")  # a default, or a model's own dump, may hold what JSON can't
+        except (TypeError, ValueError, Refused) as exc:
+            raise InvalidArguments(f"the arguments can't be written down: {exc}") from exc
+        return encoded
+
+    def _decoded(self, arguments: bytes) -> Any:
+        raw = strict_object(arguments)
+        unknown = _unknown_field(self._info, raw, "")
+        if unknown is not None:
+            raise InvalidArguments(f"there is no field {unknown!r}; the fields are {', '.join(self._names) or 'none'}")
+        try:
+            return msgspec.convert(raw, self._struct, strict=True, dec_hook=_decode_foreign)
+        except (msgspec.ValidationError, ValueError) as exc:
+            raise InvalidArguments(str(exc)) from exc
+
+
+def strict_object(arguments: bytes) -> dict[str, Any]:
+    """A JSON object that every reader reads alike, or InvalidArguments."""
+    if len(arguments) > ARGUMENTS_BYTES_MAX:
+        raise InvalidArguments(f"{len(arguments)} bytes of arguments are too many (at most {ARGUMENTS_BYTES_MAX})")
+    try:
+        value = strict_json(arguments or b"{}", what="the arguments")
+    except Refused as exc:
+        raise InvalidArguments(exc.message) from exc
+    if not isinstance(value, dict):
+        raise InvalidArguments("the arguments are not a JSON object")
+    return value
+
+
+def _field(name: str, kind: Any, default: Any) -> Any:
+    if default is REQUIRED:
+        return (name, kind)
+    if isinstance(default, list | dict | set | bytearray):
+        return (name, kind, msgspec.field(default_factory=default.copy))
+    return (name, kind, default)
+
+
+def _schema(struct: type[msgspec.Struct]) -> str:
+    (reference,), components = msgspec.json.schema_components([struct], schema_hook=_schema_of_foreign, ref_template="#/$defs/{name}")
+    own = components.pop("Arguments", reference)
+    own.pop("title", None)
+    own["additionalProperties"] = False
+    nested: dict[str, Any] = {}
+    for part in (own, *components.values()):
+        _lift_definitions(part, nested)
+    definitions = {**components, **nested}
+    if definitions:
+        own["$defs"] = definitions
+    return msgspec.json.encode(own).decode()
+
+
+def _lift_definitions(schema: Any, into: dict[str, Any]) -> None:
+    """A Pydantic model brings its `$defs` along; references in it point to the top."""
+    if isinstance(schema, dict):
+        into.update(cast("dict[str, Any]", schema.pop("$defs", {})))
+        for value in schema.values():
+            _lift_definitions(value, into)
+    elif isinstance(schema, list):
+        for value in schema:
+            _lift_definitions(value, into)
+
+
+def _is_pydantic_model(kind: Any) -> bool:
+    pydantic = sys.modules.get("pydantic")  # a type of it can't be here unless it was imported
+    return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
+
+
+def _schema_of_foreign(kind: type) -> dict[str, Any]:
+    if _is_pydantic_model(kind):
+        return cast("dict[str, Any]", cast("Any", kind).model_json_schema(ref_template="#/$defs/{model}"))
+    raise NotImplementedError
+
+
+def _decode_foreign(kind: type, value: Any) -> Any:
+    if not _is_pydantic_model(kind):
+        raise NotImplementedError
+    model = cast("Any", kind)
+    try:
+        # As JSON, so that strict means what it means in JSON: a date may be a string, a number may not.
+        return model.model_validate_json(msgspec.json.encode(value), strict=True, extra="forbid")
+    except ValueError as exc:
+        problems = exc.errors() if hasattr(exc, "errors") else []
+        said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problems[:5])
+        raise ValueError(said or str(exc)) from None
+
+
+def _encode_foreign(value: Any) -> Any:
+    if _is_pydantic_model(type(value)):
+        return value.model_dump(mode="json")
+    raise NotImplementedError
+
+
+def _unknown_field(info: msgspec.inspect.Type, raw: Any, at: str) -> str | None:
+    """The first field that no type knows: structs and dataclasses would leave it out in silence."""
+    match info:
+        case msgspec.inspect.StructType() | msgspec.inspect.DataclassType() | msgspec.inspect.TypedDictType():
+            if not isinstance(raw, dict):
+                return None
+            known = {field.encode_name: field.type for field in info.fields}
+            if isinstance(info, msgspec.inspect.StructType) and info.tag_field is not None:
+                known[info.tag_field] = msgspec.inspect.AnyType()
+            for key, value in raw.items():
+                if key not in known:
+                    return f"{at}{key}"
+                found = _unknown_field(known[key], value, f"{at}{key}.")
+                if found is not None:
+                    return found
+        case msgspec.inspect.UnionType(types=types):
+            # The member that fits decides; if each has an unknown field, the first one's is named.
+            founds = [_unknown_field(one, raw, at) for one in types if _may_hold(one, raw)]
+            return founds[0] if founds and None not in founds else None
+        case msgspec.inspect.CollectionType(item_type=item):
+            return _first_unknown(item, enumerate(raw) if isinstance(raw, list) else (), at)
+        case msgspec.inspect.DictType(value_type=value_type):
+            return _first_unknown(value_type, raw.items() if isinstance(raw, dict) else (), at)
+        case _:
+            pass
+    return None
+
+
+def _first_unknown(info: msgspec.inspect.Type, pairs: Any, at: str) -> str | None:
+    return next((found for key, value in pairs if (found := _unknown_field(info, value, f"{at}{key}.")) is not None), None)
+
+
+def _may_hold(info: msgspec.inspect.Type, raw: Any) -> bool:
+    """Whether a member of a union could be meant: an object for a struct (by its tag, if it has one), a list for a list."""
+    match info:
+        case msgspec.inspect.StructType(tag_field=tag_field, tag=tag):
+            return isinstance(raw, dict) and (tag_field is None or raw.get(tag_field) == tag)
+        case (
+            msgspec.inspect.DataclassType()
+            | msgspec.inspect.TypedDictType()
+            | msgspec.inspect.DictType()
+            | msgspec.inspect.CustomType()
+            | msgspec.inspect.AnyType()
+        ):
+            return isinstance(raw, dict)
+        case msgspec.inspect.CollectionType():
+            return isinstance(raw, list)
+        case _:
+            return not isinstance(raw, dict | list)

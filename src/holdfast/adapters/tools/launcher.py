@@ -1,0 +1,251 @@
+"""
+Starting, supervising and ending a command's process group, from our side of the pipes.
+
+`start` returns once the launcher waits, confined and in its folder. `Launched.run` sends the one byte and stays until the end: by
+exit, by timeout or by cancellation, nothing of the group is left when it returns. Blocking work is done in owned threads.
+"""
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from holdfast.adapters.tools import launch
+from holdfast.adapters.tools.processes import ask_all_but_leader, end_call, facts_of, signal_group
+from holdfast.adapters.tools.programs import Program
+from holdfast.adapters.tools.threads import THREADS
+from holdfast.errors import InvariantBroken
+from holdfast.ids import CallId
+from holdfast.ports.tools import CannotBind, OnOutput, ProcessFacts
+
+_READY_SECONDS = 20.0  # a launcher needs 20 ms; a machine that needs this long is in no state to run anything
+_GRACE_SECONDS = 2.0  # between asking a group to end and ending it
+_READ_BYTES = 64 * 1024
+_SCRIPT = str(Path(launch.__file__).resolve())
+
+Mode = Literal["landlock", "scoped", "plain"]
+Ended = Literal["exited", "timed_out"]
+
+
+class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
+    call: CallId
+    mode: Mode
+    prefix: tuple[str, ...]  # bubblewrap's words, or none
+    denied: tuple[str, ...]  # what Landlock keeps out of reach
+    cwd: str
+    cwd_identity: str
+    program: Program
+    words: tuple[str, ...]
+    environment: dict[str, str]
+
+
+async def start(plan: LaunchPlan) -> "Launched":
+    """Raises CannotBind if the launcher can't get ready; nothing ran then."""
+    starting = asyncio.ensure_future(THREADS.run(lambda: _start(plan)))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await (await starting).abandon()
+        raise
+
+
+def _start(plan: LaunchPlan) -> "Launched":
+    go_read, go_write = os.pipe()
+    status_read, status_write = os.pipe()
+    try:
+        process = subprocess.Popen(  # noqa: S603  the words are bound and shown
+            [*plan.prefix, *_launcher_words(plan, go_read, status_write)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=plan.environment,
+            cwd="/",
+            pass_fds=(go_read, status_write),
+            start_new_session=True,
+        )
+    except OSError as exc:
+        os.close(go_write)
+        os.close(status_read)
+        raise CannotBind(f"the command can't be started: {exc.strerror}") from exc
+    finally:
+        os.close(go_read)
+        os.close(status_write)
+    launched = Launched(plan, process, go_write, status_read)
+    said = _status(status_read, _READY_SECONDS)
+    if said == "r":
+        return launched
+    output = launched.give_up()
+    raise CannotBind(f"the command can't be started: {said[1:] or output or 'the launcher died'}")
+
+
+def _launcher_words(plan: LaunchPlan, go_read: int, status_write: int) -> Sequence[str]:
+    return (
+        os.path.realpath(sys.executable),
+        "-I",
+        "-S",
+        _SCRIPT,
+        plan.mode,
+        str(go_read),
+        str(status_write),
+        plan.cwd,
+        plan.cwd_identity,
+        plan.program.path,
+        f"{plan.program.device}:{plan.program.inode}",
+        str(len(plan.denied)),
+        *plan.denied,
+        *plan.words,
+    )
+
+
+def _status(fd: int, timeout_seconds: float) -> str:
+    """`r` for ready, `n...` for not; empty if it died or took too long."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    if not poll.poll(timeout_seconds * 1000):
+        return ""
+    return os.read(fd, 4096).decode(errors="replace")
+
+
+class Launched:
+    """A launcher that waits. Ended by `run` or `abandon`, whichever comes first, and by neither twice."""
+
+    def __init__(self, plan: LaunchPlan, process: "subprocess.Popen[bytes]", go_write: int, status_read: int) -> None:
+        self._call = plan.call
+        self._wrapped = bool(plan.prefix)  # the leader is bubblewrap, and ends with the command inside it
+        self._process = process
+        self._go_write = go_write  # closed by go or by giving up; while it is open, the launcher waits
+        self._status_read = status_read
+        self._spent = False
+        self.facts: ProcessFacts = facts_of(process.pid)
+
+    async def run(self, *, timeout_seconds: float, on_output: OnOutput) -> tuple[Ended, int]:
+        """(how it ended, exit status). The whole group is gone when this returns or raises."""
+        if self._spent:
+            raise InvariantBroken("a launched command was started twice, or after it was abandoned")
+        self._spent = True
+        pipe = self._process.stdout
+        assert pipe is not None  # noqa: S101  for the type checker: it was asked for
+        os.set_blocking(pipe.fileno(), False)
+        os.write(self._go_write, b"g")
+        os.close(self._go_write)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(pipe.fileno(), _read_some, loop, pipe.fileno(), on_output)
+        ended: Ended = "exited"
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await _wait_until_exit(self._process)
+        except TimeoutError:
+            ended = "timed_out"
+            await self._end()
+        except asyncio.CancelledError:
+            await _finish(self._end())
+            raise
+        finally:
+            loop.remove_reader(pipe.fileno())
+            # Before it is reaped, its number is surely still its own: what the command left behind ends with it.
+            signal_group(self._process.pid, signal.SIGKILL)
+            status = self._process.wait()
+            _read_rest(pipe.fileno(), on_output)
+            pipe.close()
+            self._said = os.read(self._status_read, 4096).decode(errors="replace") if self._status_has_words() else ""
+            os.close(self._status_read)
+        return ended, status
+
+    @property
+    def failed_to_exec(self) -> str:
+        """What the launcher said if it could not become the command."""
+        return self._said[1:]
+
+    async def abandon(self) -> None:
+        if not self._spent:
+            await THREADS.run(self.give_up)
+
+    def give_up(self) -> str:
+        """Ends a launcher that never got its byte; what it or bubblewrap had to say."""
+        if self._spent:
+            return ""
+        self._spent = True
+        os.close(self._go_write)
+        signal_group(self._process.pid, signal.SIGKILL)
+        output, _ = self._process.communicate()
+        os.close(self._status_read)
+        return output.decode(errors="replace")[:400].strip()
+
+    async def _end(self) -> None:
+        """Ask the group, then end it and whatever carries the call's name."""
+        if self._wrapped:
+            await THREADS.run(lambda: ask_all_but_leader(self._process.pid))
+        else:
+            signal_group(self._process.pid, signal.SIGTERM)
+        try:
+            async with asyncio.timeout(_GRACE_SECONDS):
+                await _wait_until_exit(self._process)
+        except TimeoutError:
+            pass
+        await THREADS.run(lambda: end_call(self._call, self._process.pid))
+        await _wait_until_exit(self._process)
+
+    def _status_has_words(self) -> bool:
+        return bool(select.select([self._status_read], [], [], 0)[0])
+
+
+async def _finish(ending: Coroutine[None, None, None]) -> None:
+    """To its end, however often we are cancelled meanwhile."""
+    task = asyncio.ensure_future(ending)
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            continue
+    task.result()
+
+
+async def _wait_until_exit(process: "subprocess.Popen[bytes]") -> None:
+    """Until it is dead, not yet reaped: so its number and its group's stay its own."""
+    if not hasattr(os, "pidfd_open"):  # macOS
+        await THREADS.run(lambda: os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT))
+        return
+    loop = asyncio.get_running_loop()
+    dead: asyncio.Future[None] = loop.create_future()
+    fd = os.pidfd_open(process.pid)
+    loop.add_reader(fd, _settle, dead)
+    try:
+        await dead
+    finally:
+        loop.remove_reader(fd)
+        os.close(fd)
+
+
+def _settle(dead: "asyncio.Future[None]") -> None:
+    if not dead.done():
+        dead.set_result(None)
+
+
+def _read_some(loop: asyncio.AbstractEventLoop, fd: int, on_output: OnOutput) -> None:
+    try:
+        chunk = os.read(fd, _READ_BYTES)
+    except BlockingIOError:
+        return
+    if chunk:
+        on_output(chunk)
+    else:
+        loop.remove_reader(fd)
+
+
+def _read_rest(fd: int, on_output: OnOutput) -> None:
+    """What lies in the pipe. Who still holds its other end has left the group, and is not waited for."""
+    while True:
+        try:
+            chunk = os.read(fd, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if not chunk:
+            return
+        on_output(chunk)

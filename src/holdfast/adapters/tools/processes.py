@@ -1,0 +1,114 @@
+"""
+Processes of a call: found again for sure, ended for sure.
+
+A process is known by the boot it lives in, its group and its start time, so a reused number is never mistaken for it; what left
+its group is known by HOLDFAST_TOOL in its environment. Where /proc is missing (macOS) only groups are known.
+"""
+
+import os
+import signal
+from pathlib import Path
+
+from holdfast.adapters.tools.environment import TOOL_VARIABLE
+from holdfast.ids import CallId
+from holdfast.ports.tools import ProcessFacts
+
+_PROC = Path("/proc")
+_ROUNDS_MAX = 20  # a process may fork while we look; each round ends what the one before missed
+_STARTS_AT = 19  # starttime is field 22 of stat; 3 fields stand before the part after the name
+
+
+def boot_id() -> str:
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"
+
+
+def facts_of(pid: int) -> ProcessFacts:
+    """Of the leader of a group."""
+    return ProcessFacts(boot_id=boot_id(), group=pid, start_time=_stat(pid)[1] if _PROC.exists() else 0)
+
+
+def signal_group(group: int, number: int) -> bool:
+    """Whether anyone was there to hear it."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def ask_all_but_leader(group: int) -> None:
+    """SIGTERM to the members; a leader that only waits for them follows by itself."""
+    for pid in _members(group, None) - {group}:
+        try:
+            os.kill(pid, signal.SIGTERM)
+        except OSError:
+            continue
+
+
+def end_call(call: CallId, group: int | None) -> int:
+    """Kill the group and every process that carries the call's name, until none is found. Returns how many were ended."""
+    ended: set[int] = set()
+    for _ in range(_ROUNDS_MAX):
+        found = _members(group, call)
+        if not found:
+            break
+        for pid in found:
+            _kill(pid, group, call)
+        ended.update(found)
+    return len(ended)
+
+
+def end_survivors(call: CallId, facts: ProcessFacts | None) -> int:
+    """After a crash. The group counts only if this is its boot, and either its leader is the one we started or the leader is gone."""
+    group = None
+    if facts is not None and facts.boot_id == boot_id():
+        try:
+            group = facts.group if _stat(facts.group)[1] == facts.start_time else None
+        except OSError:
+            # The leader is gone. Members of its group keep the number from being reused, but only their start can't be told from
+            # a newer group's; those of ours carry the call's name.
+            group = None
+    return end_call(call, group)
+
+
+def _members(group: int | None, call: CallId | None) -> set[int]:
+    numbers = (int(entry.name) for entry in (_PROC.iterdir() if _PROC.exists() else ()) if entry.name.isdigit())
+    return {pid for pid in numbers if pid != os.getpid() and _belongs(pid, group, call)}
+
+
+def _belongs(pid: int, group: int | None, call: CallId | None) -> bool:
+    try:
+        its_group, _, state = _stat(pid)
+        if state in "ZX":
+            return False
+        if group is not None and its_group == group:
+            return True
+        return call is not None and f"{TOOL_VARIABLE}={call}".encode() in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False  # gone, or not ours
+
+
+def _stat(pid: int) -> tuple[int, int, str]:
+    """(group, start time, state). The name in parentheses may hold anything, parentheses included."""
+    fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+    return int(fields[2]), int(fields[_STARTS_AT]), fields[0].decode()
+
+
+def _kill(pid: int, group: int | None, call: CallId) -> None:
+    """By descriptor, and looked at once more through it: the number can't have changed hands in between."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        if _belongs(pid, group, call):
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(fd)

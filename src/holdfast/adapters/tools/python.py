@@ -1,0 +1,258 @@
+"""
+Python functions as tools. They are code of the embedding program: trusted, not confined.
+
+`@tool` keeps the function callable as it was; the tool is the object it becomes. Defaults are the safe ones: ask first, never run
+twice. A tool's own exception is a known outcome, told to the model as type and message, never as a traceback.
+"""
+
+import asyncio
+import functools
+import hashlib
+import inspect
+import re
+import typing
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+
+import msgspec
+
+from holdfast.adapters.tools.arguments import ArgumentTypes
+from holdfast.adapters.tools.display import display_of
+from holdfast.adapters.tools.output import refuse_secrets, returned_text
+from holdfast.adapters.tools.threads import THREADS
+from holdfast.errors import InvariantBroken, Unusable
+from holdfast.ports.tools import OnOutput, Prepared, ProcessFacts, Scene, ToolCall, ToolReturned
+from holdfast.session.plan import Binding, Contract, ToolDefinition
+from holdfast.session.rendering import framed, render
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}\Z")
+
+Mode = Literal["ask", "auto"]
+Audience = Literal["public", "team", "personal"]
+
+
+class PythonTool(Generic[_P, _R]):
+    """A function with a contract. Call it as the function it was, or hand it to an Agent."""
+
+    __wrapped__: Callable[_P, _R]
+
+    def __init__(
+        self,
+        function: Callable[_P, _R],
+        *,
+        contract: Contract,
+        mode: Mode,
+        audience: Audience,
+        free: Sequence[str],
+        name: str | None,
+        timeout_seconds: float | None,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._timeout_seconds = timeout_seconds
+        self._name = name or function.__name__
+        if not _NAME.match(self._name):
+            raise Unusable(f"{self._name!r} is no tool name", hint="give one with @tool(name=...): letters, digits, '_' and '-'")
+        fields, self._injected = _parameters(function, self._name)
+        self._types = ArgumentTypes(self._name, fields)
+        unknown = sorted(set(free) - set(fields))
+        if unknown:
+            raise Unusable(f"{self._name} has no parameter {', '.join(unknown)}", hint="free= names parameters that a grant need not bind")
+        self._definition = ToolDefinition(
+            name=self._name,
+            description=inspect.cleandoc(function.__doc__ or ""),
+            parameters=self._types.schema,
+            contract=contract,
+            default_mode=mode,
+            audience=audience,
+            free_fields=tuple(sorted(free)),
+            code=_code_digest(function),
+        )
+
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return self._function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<tool {self._name}>"
+
+    @property
+    def definition(self) -> ToolDefinition:
+        return self._definition
+
+    def validate(self, arguments: bytes) -> bytes:
+        return self._types.normal(arguments)
+
+    def bind(self, arguments: bytes, scene: Scene) -> Binding:
+        refuse_secrets(arguments, scene.secrets)
+        rendered = [render(f"{key}: {value}") for key, value in _top_level(arguments)]
+        warnings = tuple(dict.fromkeys(warning for one in rendered for warning in one.warnings))
+        display = display_of([self._name, *(framed(one.text) for one in rendered)])
+        return Binding(display=display, warnings=warnings)
+
+    async def prepare(self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str) -> Prepared:
+        del binding  # equal to a fresh one, as the runtime has checked; a function's arguments are all there is
+        values = self._types.read(arguments)
+        if self._injected is not None:
+            values[self._injected] = ToolCall(
+                session=scene.session,
+                instance=scene.instance,
+                turn=scene.turn,
+                call=scene.call,
+                idempotency_key=idempotency_key,
+                workspace=scene.workspace,
+                requester=scene.requester,
+                audience=scene.audience,
+                boundary=scene.boundary,
+            )
+        return _PreparedFunction(self._function, values, secrets=scene.secrets, timeout_seconds=self._timeout_seconds)
+
+
+class _PreparedFunction:
+    process: ProcessFacts | None = None
+
+    def __init__(self, function: Callable[..., Any], values: dict[str, Any], *, secrets: tuple[str, ...], timeout_seconds: float | None) -> None:
+        self._function = function
+        self._values = values
+        self._secrets = secrets
+        self._timeout_seconds = timeout_seconds
+        self._spent = False  # set by the first go or abandon: a prepared call runs at most once
+
+    async def go(self, *, timeout_seconds: float, on_output: OnOutput) -> ToolReturned:
+        if self._spent:
+            raise InvariantBroken("a prepared call was started twice, or after it was abandoned")
+        self._spent = True
+        allowed = timeout_seconds if self._timeout_seconds is None else self._timeout_seconds
+        try:
+            value = await _within(self._run(), allowed)
+        except _OutOfTime:
+            note = "" if inspect.iscoroutinefunction(self._function) else "; it could not be stopped and may still take effect"
+            return ToolReturned(outcome="timed_out", text=f"no result within {allowed:g} s{note}")
+        except Exception as exc:  # noqa: BLE001  whatever it is, it is the tool's own failure, and known
+            return returned_text(f"{type(exc).__name__}: {exc}", outcome="error", secrets=self._secrets)
+        try:
+            text = _result_text(value)
+        except Exception as exc:  # noqa: BLE001  the tool ran: its result is only not text
+            return returned_text(
+                f"it ran, but its result can't be written as JSON ({type(exc).__name__}: {exc})", outcome="error", secrets=self._secrets
+            )
+        returned = returned_text(text, outcome="ok", secrets=self._secrets)
+        on_output(returned.text.encode())
+        return returned
+
+    async def abandon(self) -> None:
+        self._spent = True
+
+    async def _run(self) -> Any:
+        if inspect.iscoroutinefunction(self._function):
+            return await self._function(**self._values)
+        value = await THREADS.run(lambda: self._function(**self._values))
+        return await value if inspect.isawaitable(value) else value
+
+
+class _OutOfTime(Exception):
+    """Ours alone: a tool may raise a TimeoutError of its own."""
+
+
+async def _within(run: Awaitable[Any], seconds: float) -> Any:
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            return await run
+    except TimeoutError:
+        if limit.expired():
+            raise _OutOfTime from None
+        raise
+
+
+@overload
+def tool(function: Callable[_P, _R], /) -> PythonTool[_P, _R]: ...
+
+
+@overload
+def tool(
+    *,
+    contract: Contract = "once",
+    mode: Mode = "ask",
+    audience: Audience = "personal",
+    free: Sequence[str] = (),
+    name: str | None = None,
+    timeout_seconds: float | None = None,
+) -> Callable[[Callable[_P, _R]], PythonTool[_P, _R]]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    contract: Contract = "once",
+    mode: Mode = "ask",
+    audience: Audience = "personal",
+    free: Sequence[str] = (),
+    name: str | None = None,
+    timeout_seconds: float | None = None,
+) -> Any:
+    """
+    Make a function a tool that asks first and never runs twice, unless told otherwise.
+
+    `contract` says what may happen after a crash: `once` (in doubt), `idempotent` (run again with the same key), `pure` (run again freely).
+    `mode="auto"` runs without asking; `free` names parameters that a remembered approval need not bind.
+
+    >>> @tool(contract="pure", mode="auto")
+    ... def service_status(service: str, region: str = "eu-1") -> str:
+    ...     '''Tell how one service is doing.'''
+    ...     return f"{service} in {region} is up"
+    >>> service_status("api")
+    'api in eu-1 is up'
+    >>> service_status.validate(b'{"service": "api"}')
+    b'{"service":"api","region":"eu-1"}'
+    """
+
+    def made(function: Callable[..., Any]) -> PythonTool[..., Any]:
+        return PythonTool(function, contract=contract, mode=mode, audience=audience, free=free, name=name, timeout_seconds=timeout_seconds)
+
+    return made if function is None else made(function)
+
+
+def _parameters(function: Callable[..., Any], name: str) -> tuple[dict[str, tuple[Any, Any]], str | None]:
+    """(name -> type and default, the parameter that takes the ToolCall)."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    fields: dict[str, tuple[Any, Any]] = {}
+    injected: str | None = None
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise Unusable(f"{name} takes {parameter}, which a model can't name", hint="use named parameters only")
+        kind = hints.get(parameter.name)
+        if kind is None and parameter.annotation is parameter.empty:
+            raise Unusable(f"parameter {parameter.name!r} of {name} has no type", hint="annotate it: the model is told its type")
+        if kind is ToolCall:
+            injected = parameter.name
+        else:
+            fields[parameter.name] = (kind, parameter.default)
+    return fields, injected
+
+
+def _code_digest(function: Callable[..., Any]) -> str:
+    """Which code this is: by name, and by source where there is one."""
+    name = f"{function.__module__}:{function.__qualname__}"
+    try:
+        source = inspect.getsource(function)
+    except (OSError, TypeError):
+        source = ""
+    return f"{name}#{hashlib.blake2b(source.encode(errors='replace'), digest_size=16).hexdigest()}"
+
+
+def _top_level(arguments: bytes) -> list[tuple[str, str]]:
+    """Each argument with its value as the exact JSON text that will be read."""
+    parts = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+    return [(key, bytes(value).decode()) for key, value in parts.items()]
+
+
+def _result_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    pydantic_dump = getattr(value, "model_dump_json", None)
+    if callable(pydantic_dump):
+        return str(pydantic_dump())
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,74 @@
+"""
+Threads that we own and bound, for blocking work: synchronous tools, file reading, hashing.
+
+They are daemons: a tool that never comes back must not keep the process from ending. What ran in one when the process died is
+in doubt, as with any other death.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+_WORKERS_MAX = 16  # as many synchronous tools at once; more wait their turn
+
+
+class OwnedThreads:
+    def __init__(self, workers_max: int = _WORKERS_MAX) -> None:
+        self._workers_max = workers_max
+        self._lock = threading.Lock()
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        # Threads ever started, and work handed out but not finished; both under the lock.
+        self._started = 0
+        self._unfinished = 0
+
+    async def run(self, function: Callable[[], _T]) -> _T:
+        """Cancelling the wait does not stop the thread: nothing can."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_T] = loop.create_future()
+        context = contextvars.copy_context()
+
+        def settle(set_it: Callable[[Any], None], value: object) -> None:
+            if not future.done():
+                set_it(value)
+
+        def work() -> None:
+            try:
+                value = context.run(function)
+            except BaseException as exc:  # noqa: BLE001  handed to whoever awaits
+                # StopIteration can't go through a future.
+                error = RuntimeError(str(exc)) if isinstance(exc, StopIteration) else exc
+                _tell(loop, lambda: settle(future.set_exception, error))
+            else:
+                _tell(loop, lambda: settle(future.set_result, value))
+
+        self._hand_out(work)
+        return await future
+
+    def _hand_out(self, work: Callable[[], None]) -> None:
+        with self._lock:
+            self._unfinished += 1
+            grow = self._unfinished > self._started and self._started < self._workers_max
+            self._started += grow
+            number = self._started
+        self._work.put(work)
+        if grow:
+            threading.Thread(target=self._serve, name=f"holdfast-tool-{number}", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            self._work.get()()
+            with self._lock:
+                self._unfinished -= 1
+
+
+def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(callback)
+
+
+THREADS = OwnedThreads()

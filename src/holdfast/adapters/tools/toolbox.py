@@ -1,0 +1,69 @@
+"""
+The tools that this process has, by name: the built-in ones, the program's own functions, and what settings name as `module:attribute`.
+"""
+
+import importlib
+from collections.abc import Callable, Iterable, Sequence
+
+from holdfast.adapters.tools import processes
+from holdfast.adapters.tools.now import now, wall_ms
+from holdfast.adapters.tools.questions import ask_person
+from holdfast.adapters.tools.reading import list_files, read_file, search_files
+from holdfast.adapters.tools.shell import Confine, Shell
+from holdfast.adapters.tools.writing import write_file
+from holdfast.errors import Unusable
+from holdfast.ids import CallId
+from holdfast.ports.tools import ProcessFacts, Tool
+
+BUILTIN_NAMES = ("ask_person", "list_files", "now", "read_file", "search_files", "shell", "write_file")
+
+
+class Toolbox:
+    """A ToolBox of given tools; two of one name are refused."""
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            name = tool.definition.name
+            if name in self._tools and self._tools[name] is not tool:
+                raise Unusable(f"there are two tools named {name!r}", hint="give one of them another name with @tool(name=...)")
+            self._tools[name] = tool
+
+    def get(self, name: str) -> Tool | None:
+        return self._tools.get(name)
+
+    def names(self) -> Sequence[str]:
+        return tuple(sorted(self._tools))
+
+    def end_survivors(self, call: CallId, facts: ProcessFacts | None) -> int:
+        return processes.end_survivors(call, facts)
+
+
+def builtin_tools(*, confine: Confine = "auto", now_ms: Callable[[], int] = wall_ms) -> tuple[Tool, ...]:
+    """
+    The built-in tools, sorted by name.
+
+    >>> [tool.definition.name for tool in builtin_tools()]
+    ['ask_person', 'list_files', 'now', 'read_file', 'search_files', 'shell', 'write_file']
+    """
+    return (ask_person(), list_files(), now(now_ms), read_file(), search_files(), Shell(confine=confine), write_file())
+
+
+def load_tool(name: str, builtins: Iterable[Tool]) -> Tool:
+    """A tool by its name in settings: a built-in one, or `module:attribute`. Raises Unusable with the next step."""
+    module_name, colon, attribute = name.partition(":")
+    if not colon:
+        found = next((tool for tool in builtins if tool.definition.name == name), None)
+        if found is None:
+            raise Unusable(f"there is no built-in tool {name!r}", hint=f"use one of {', '.join(BUILTIN_NAMES)}, or MODULE:FUNCTION")
+        return found
+    try:
+        value = getattr(importlib.import_module(module_name), attribute)
+    except ImportError as exc:
+        raise Unusable(f"tool {name!r}: {exc}", hint="is the module installed, or on PYTHONPATH?") from exc
+    except AttributeError as exc:
+        raise Unusable(f"tool {name!r}: {module_name} has no {attribute!r}", hint="check its spelling") from exc
+    if not all(hasattr(value, part) for part in ("definition", "validate", "bind", "prepare")):
+        raise Unusable(f"{name!r} is not a tool", hint="decorate the function with @holdfast.tool")
+    tool: Tool = value
+    return tool

@@ -1,0 +1,1 @@
+"""Bytes that can't be changed unseen: framing, mac chain, segments, anchor, fence, verification. Pure."""

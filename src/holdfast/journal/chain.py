@@ -1,0 +1,71 @@
+"""
+Keys and what is derived from them.
+
+A home key (32 random bytes, one per generation) never touches a record: every session *instance* has subkeys of its own, one per
+purpose, so a row of another session, of an earlier life or of another use never verifies. Pure; where keys lie is the store's affair.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from blake3 import blake3
+
+from holdfast.ids import InstanceId, SessionId
+
+KEY_BYTES = 32
+
+
+class KeyMissing(Exception):
+    """A segment was written under a key generation that we do not have, or not with this id."""
+
+    def __init__(self, generation: int, key_id: str | None = None) -> None:
+        super().__init__(f"key generation {generation} is missing" if key_id is None else f"key {generation} is not {key_id}")
+        self.generation = generation
+
+
+class Subkeys(NamedTuple):
+    """What one instance uses under one key generation."""
+
+    generation: int
+    key_id: str
+    record: bytes  # chains records
+    segment: bytes  # digests of whole segments, and the fence
+    anchor: bytes  # anchor slots
+
+
+def subkey(key: bytes, purpose: str, session: str, instance: str) -> bytes:
+    """Keyed BLAKE3 over the three parts, each preceded by its length in 4 bytes, big endian."""
+    hasher = blake3(key=key)
+    for part in (purpose, session, instance):
+        raw = part.encode()
+        hasher.update(len(raw).to_bytes(4, "big") + raw)
+    return hasher.digest()
+
+
+def key_id(key: bytes) -> str:
+    """A public name of a key: 16 hex digits that say nothing about it."""
+    return subkey(key, "key id", "", "").hex()[:16]
+
+
+class Keyring:
+    """The keys of one home, by generation; and the subkeys of one instance, derived once."""
+
+    def __init__(self, keys: Mapping[int, bytes], session: SessionId, instance: InstanceId) -> None:
+        self._keys, self._session, self._instance = keys, session, instance
+        self._derived: dict[int, Subkeys] = {}
+
+    @property
+    def newest(self) -> int:
+        return max(self._keys, default=0)
+
+    def get(self, generation: int, expected_id: str | None = None) -> Subkeys:
+        found = self._derived.get(generation)
+        if found is None:
+            key = self._keys.get(generation)
+            if key is None:
+                raise KeyMissing(generation)
+            parts = [subkey(key, purpose, self._session, self._instance) for purpose in ("record", "segment", "anchor")]
+            found = self._derived[generation] = Subkeys(generation, key_id(key), *parts)
+        if expected_id is not None and expected_id != found.key_id:
+            raise KeyMissing(generation, expected_id)
+        return found

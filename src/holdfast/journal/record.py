@@ -1,0 +1,150 @@
+"""
+One record, one line: how an entry becomes bytes, and how bytes are believed.
+
+    {"seq":12,"at":1763256543123,"epoch":3,"writer":"w","type":"t","version":1,"digest":"<64 hex>","body":{...},"mac":"<64 hex>"}
+
+The fields stand in this order with no whitespace outside the body. Everything is checked by slicing the stored bytes:
+the header is what precedes `,"body":`, the mac is the last 64 digits. No canonical JSON is needed, and none is assumed.
+Pure: bytes in, values out.
+"""
+
+import re
+from typing import NamedTuple
+
+import msgspec
+from blake3 import blake3
+
+from holdfast.errors import Refused
+from holdfast.journal.strict import strict_json
+from holdfast.limits import INTEGER_MAX, RECORD_BYTES_MAX
+
+MAC_BYTES = 32
+BIRTH_MAC = bytes(MAC_BYTES)
+"""What the first record of a journal is chained to."""
+
+_BODY = b',"body":'
+_MAC = b',"mac":"'
+_END = b'"}\n'
+_TAIL_BYTES = len(_MAC) + 2 * MAC_BYTES + len(_END)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}\Z")  # needs no escaping, so a header has one spelling
+
+
+class Head(NamedTuple):
+    """The last record of a journal: its number and its mac."""
+
+    seq: int
+    mac: bytes
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """An entry to be: what it is, and its body as one JSON object in UTF-8. The store numbers, stamps and seals it."""
+
+    type: str
+    version: int
+    body: bytes
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One durable entry. `body` is the stored bytes; `at` is Unix milliseconds and never falls along a journal."""
+
+    seq: int
+    at: int
+    epoch: int
+    writer: str
+    type: str
+    version: int
+    body: bytes
+    mac: bytes
+
+
+class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What stands before the body."""
+
+    seq: int
+    at: int
+    epoch: int
+    writer: str
+    type: str
+    version: int
+    digest: str
+
+
+_decode_header = msgspec.json.Decoder(Header).decode
+
+
+def record_mac(key: bytes, previous: bytes, header: bytes, digest: bytes) -> bytes:
+    """Keyed BLAKE3 over the previous mac (32), the header's length (4, big endian), the header, and the body's digest (32)."""
+    return blake3(b"".join((previous, len(header).to_bytes(4, "big"), header, digest)), key=key).digest()
+
+
+def frame(key: bytes, previous: bytes, record: Draft, *, seq: int, at: int, epoch: int, writer: str) -> tuple[bytes, Record]:
+    """The line of a draft that was checked by `check_draft`, and the record it makes."""
+    body = record.body
+    digest = blake3(body).digest()
+    header = (
+        f'{{"seq":{seq},"at":{at},"epoch":{epoch},"writer":"{writer}","type":"{record.type}","version":{record.version},"digest":"{digest.hex()}"'
+    ).encode()
+    mac = record_mac(key, previous, header, digest)
+    line = b"".join((header, _BODY, body, _MAC, mac.hex().encode(), _END))
+    return line, Record(seq, at, epoch, writer, record.type, record.version, body, mac)
+
+
+def believe(key: bytes, previous: bytes, line: bytes) -> Record | None:
+    """The record of a whole line, newline included, or None if it does not verify after `previous`."""
+    cut = line.find(_BODY)
+    end = len(line) - _TAIL_BYTES
+    start = cut + len(_BODY)
+    if cut < 0 or end < start or line[end : end + len(_MAC)] != _MAC or line[-len(_END) :] != _END:
+        return None
+    header, body = line[:cut], line[start:end]
+    digest = blake3(body).digest()
+    mac = blake3(b"".join((previous, cut.to_bytes(4, "big"), header, digest)), key=key).digest()
+    # Compared as text: upper-case digits would be a second spelling of the same record.
+    if mac.hex().encode() != line[end + len(_MAC) : -len(_END)]:
+        return None
+    return _record(header, body, mac, digest)
+
+
+def read_unverified(line: bytes) -> Record | None:
+    """The record of a line as it stands, for bytes whose digest was checked as a whole, or for export without the key."""
+    cut = line.find(_BODY)
+    end = len(line) - _TAIL_BYTES
+    start = cut + len(_BODY)
+    if cut < 0 or end < start:
+        return None
+    try:
+        mac = bytes.fromhex(line[end + len(_MAC) : -len(_END)].decode())
+        return _record(line[:cut], line[start:end], mac, None)
+    except ValueError:
+        return None
+
+
+def _record(header: bytes, body: bytes, mac: bytes, digest: bytes | None) -> Record | None:
+    try:
+        fields = _decode_header(header + b"}")
+    except msgspec.MsgspecError:
+        return None
+    if digest is not None and fields.digest != digest.hex():
+        return None
+    return Record(fields.seq, fields.at, fields.epoch, fields.writer, fields.type, fields.version, body, mac)
+
+
+def check_draft(draft: Draft) -> None:
+    """Refuse what could not be read back: not one line, not strict JSON, no object, a name that would need escaping, too large."""
+    check_name(draft.type, what="record type")
+    if not 1 <= draft.version <= INTEGER_MAX:
+        raise Refused(f"version {draft.version} of {draft.type} is out of range", code="malformed", hint="versions start at 1")
+    if len(draft.body) + 1024 > RECORD_BYTES_MAX:  # the header and mac take less than 1 KiB
+        raise Refused(
+            f"a {draft.type} record of {len(draft.body)} bytes is too large",
+            code="too_large",
+            hint=f"a record holds at most {RECORD_BYTES_MAX} bytes; keep large output beside the journal",
+        )
+    if not draft.body.startswith(b"{") or b"\n" in draft.body or b"\r" in draft.body:
+        raise Refused(f"the body of a {draft.type} record is not one JSON object on one line", code="malformed")
+    strict_json(draft.body, what=f"the body of a {draft.type} record")
+
+
+def check_name(name: str, *, what: str) -> None:
+    if not _NAME.match(name):
+        raise Refused(f"{name!r} is no {what}", code="malformed", hint="use letters, digits and . _ : @ - (64 at most)")

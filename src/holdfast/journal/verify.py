@@ -1,0 +1,165 @@
+"""
+What a journal's bytes are worth: the verdicts, and the one place that may call a tail torn.
+
+    holds       every record verifies, up to the end
+    torn_tail   so it does, then half a batch follows that nobody was told of
+    broken      a whole line does not verify, or bytes stand where none may
+    cut_short   history that was acknowledged is missing
+    unreadable  the key, the permission or the program to judge it is missing
+
+Pure: readers of bytes come in, a verdict goes out; nothing is changed, not even the seal.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from holdfast.ids import SessionId
+from holdfast.journal.anchor import Anchor
+from holdfast.journal.fence import Fence
+from holdfast.journal.record import Record
+from holdfast.journal.segment import is_own
+from holdfast.limits import BATCH_BYTES_MAX
+
+VerdictName = Literal["holds", "torn_tail", "broken", "cut_short", "unreadable"]
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """One session's, with the field names of `holdfast verify --json`."""
+
+    session: SessionId
+    verdict: VerdictName
+    records: int
+    at_seq: int | None
+    segment: str | None
+    byte: int | None
+    sealed: bool
+    detail: str | None
+
+
+class Damage(NamedTuple):
+    """Where and how a journal stops being believable."""
+
+    verdict: Literal["broken", "cut_short"]
+    detail: str
+    at_seq: int  # the last record that verified
+    number: int  # segment
+    byte: int
+
+
+def tail_is_torn(tail: bytes) -> bool:
+    """
+    Is this rest of the last segment, all of it past the anchor, half a batch that a crash left?
+
+    A crash leaves a line without its end, or blocks that were never filled; a whole line that does not verify is somebody's work.
+    """
+    if len(tail) > BATCH_BYTES_MAX:
+        return False
+    return b"\n" not in tail or b"\0" in tail
+
+
+class SegmentBytes(NamedTuple):
+    """One segment to be walked: its number, its name for people, and how to read it from an offset."""
+
+    number: int
+    name: str
+    read: Callable[[int], bytes]
+
+
+class Walked(NamedTuple):
+    verdict: VerdictName
+    records: int
+    fence: Fence
+    segment: str | None
+    byte: int | None
+    detail: str | None
+
+
+def walk(
+    fence: Fence,
+    segments: Sequence[SegmentBytes],
+    read_anchor: Callable[[], Anchor | None],
+    *,
+    first_mac: str | None,
+    claimed_length: Callable[[int], int | None],
+    excess_is_known: Callable[[int, int, bytes], bool],
+) -> Walked:
+    """
+    Every record of every segment, one by one, from the journal's first byte.
+
+    `claimed_length(number)` is what the next segment's header says of this one; the chain confirms or refutes it.
+    `excess_is_known(number, length, bytes)` says whether bytes past a closed segment's length are the batch that was put in quarantine.
+    The anchor is read after the last segment, so that a writer at work beside us never makes it lead.
+    """
+    seen = _Seen(first_mac)
+    name: str | None = None
+    for position, segment in enumerate(segments, start=1):
+        name = segment.name
+        if position > 1:
+            fence.enter_next()
+        if segment.number != fence.number:
+            return Walked("cut_short", seen.count, fence, name, 0, f"segment {fence.number} is missing")
+        data = segment.read(0)
+        length = claimed_length(segment.number) if position < len(segments) else None
+        fed = fence.feed(data if length is None else data[:length])
+        seen.take(fed.records, fence)
+        rest = data[fed.taken :]
+        if seen.wrong_first:
+            return Walked("broken", seen.count, fence, name, 0, "its first record is not the one the home's journal names")
+        if length is not None:
+            if fence.offset != length:
+                return _ended_early(fence, seen, name, data, length)
+            if rest and not excess_is_known(fence.number, length, rest):
+                return Walked("broken", seen.count, fence, name, length, "bytes follow the segment's end")
+        elif rest or position == len(segments) or fence.where == "start":
+            is_last = position == len(segments) or (position == len(segments) - 1 and not rest)
+            if position < len(segments) and is_last:
+                continue  # the last one's header is not whole: judged there
+            return _judge_end(fence, seen, name, rest, read_anchor(), is_last=is_last)
+    return Walked("cut_short", 0, fence, name, None, "it has no segment")
+
+
+class _Seen:
+    """What was counted on the way."""
+
+    def __init__(self, first_mac: str | None) -> None:
+        self.count = 0
+        self.wrong_first = False
+        self._first_mac = first_mac
+        self.macs: dict[int, tuple[int, bytes]] = {}
+
+    def take(self, records: list[Record], fence: Fence) -> None:
+        if records and records[0].seq == 1 and self._first_mac is not None:
+            self.wrong_first = records[0].mac.hex() != self._first_mac
+        self.count += sum(not is_own(record) for record in records)
+        # Of the last two segments: the anchor is in one of them unless history is missing.
+        self.macs = {seq: known for seq, known in self.macs.items() if known[0] >= fence.number - 1}
+        self.macs |= {record.seq: (fence.number, record.mac) for record in records}
+
+
+def _ended_early(fence: Fence, seen: _Seen, name: str, data: bytes, length: int) -> Walked:
+    if len(data) < length and b"\n" not in data[fence.offset :]:
+        return Walked("cut_short", seen.count, fence, name, fence.offset, f"{len(data)} of {length} bytes are left")
+    return Walked("broken", seen.count, fence, name, fence.offset, f"the line after record {fence.seq} does not verify")
+
+
+def _judge_end(fence: Fence, seen: _Seen, name: str, rest: bytes, anchor: Anchor | None, *, is_last: bool) -> Walked:
+    broken = Walked("broken", seen.count, fence, name, fence.offset, f"the line after record {fence.seq} does not verify")
+    if anchor is None:
+        return Walked("cut_short", seen.count, fence, name, None, "its anchor is missing or does not verify")
+    if (anchor.segment, anchor.length) > (fence.number, fence.offset):
+        reaches = anchor.segment == fence.number and fence.offset + len(rest) >= anchor.length
+        if reaches or b"\n" in rest:
+            return broken
+        why = f"history ends with record {fence.seq}; record {anchor.seq} was acknowledged"
+        return Walked("cut_short", seen.count, fence, name, fence.offset, why)
+    known = seen.macs.get(anchor.seq)
+    if known is not None and known[1] != anchor.mac:
+        return Walked("broken", seen.count, fence, name, fence.offset, f"record {anchor.seq} is not the one the anchor names")
+    if not rest and fence.where != "start":
+        return Walked("holds", seen.count, fence, name, None, None)
+    if not is_last or fence.where == "closed" or not tail_is_torn(rest):
+        return broken
+    why = f"{len(rest)} bytes of a batch that was never acknowledged"
+    return Walked("torn_tail", seen.count, fence, name, fence.offset, why)

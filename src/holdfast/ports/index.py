@@ -1,0 +1,56 @@
+"""
+What can be listed without opening journals: which sessions there are, where they stand, what waits for whom.
+
+A cache: it can be deleted at any time and is rebuilt from the journals. Rows that are shown to people carry a MAC; a row that does not verify, or that is behind
+its journal's head, is not believed: the session is opened instead. So a crash between an append and the index forgets nothing.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from holdfast.ids import ApprovalId, InstanceId, SessionId
+
+
+class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One session, as of `seq`. `approvals` are whole ApprovalReports as JSON, so that a list shows exactly what was asked."""
+
+    session: SessionId
+    instance: InstanceId
+    seq: int
+    phase: str
+    turns: int
+    owes: bool  # a driver could do something now
+    updated_at: int
+    approvals: tuple[msgspec.Raw, ...] = ()
+    waiting_for: tuple[str, ...] = ()  # people who may answer any of them
+    expires_at: int | None = None  # the earliest of its prompts
+    people: tuple[str, ...] = ()  # who sent an accepted input here
+    preview: str = ""
+
+
+class Index(Protocol):
+    def put(self, row: IndexRow) -> None:
+        """Replace the session's row. Quick; failing is not the caller's problem."""
+        ...
+
+    def put_approval(self, approval: ApprovalId, session: SessionId) -> None:
+        """Remember where a prompt belongs, for good."""
+        ...
+
+    def forget(self, session: SessionId) -> None: ...
+
+    def get(self, session: SessionId) -> IndexRow | None: ...
+
+    def rows(self, *, after: SessionId | None = None, limit: int | None = None, only_waiting: bool = False) -> Iterable[IndexRow]:
+        """Sorted by session."""
+        ...
+
+    def session_of(self, approval: ApprovalId) -> SessionId | None: ...
+
+    def stale(self, heads: Sequence[tuple[SessionId, InstanceId, int]]) -> Sequence[SessionId]:
+        """Of these (session, instance, head seq): the ones whose row is missing, does not verify or is behind."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""The only place that moves: fold, decide, append, act, append."""

@@ -1,0 +1,332 @@
+"""
+One drive of one session: claim, settle what a crash left, then do what `react` says is owed until nothing is, or the caller's turn has ended or paused.
+
+The loop is: fold, react, perform, append. It keeps no state of its own but the tasks that are out; if it dies at any line, the next driver computes the same work from the
+journal. Model calls and tools run side by side with the loop, which meanwhile sees cancels from anywhere and stops what they stop.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from enum import Enum
+from typing import Any
+
+from holdfast.errors import CannotDrive, HoldfastError, Unusable
+from holdfast.ids import CallId, TurnId
+from holdfast.ports.journal_store import Check
+from holdfast.ports.model import ModelFailed
+from holdfast.ports.tools import ProcessFacts
+from holdfast.runtime.feed import Delta, Feed
+from holdfast.runtime.home_ledger import HomeLedger
+from holdfast.runtime.ledger import Ledger, payload
+from holdfast.runtime.looking import look, tool_for
+from holdfast.runtime.model_call import ask_model, is_final, request_for, retry_delay
+from holdfast.runtime.tool_call import run_tool
+from holdfast.runtime.world import World
+from holdfast.session.authority import TurnContext
+from holdfast.session.commands import (
+    DecideCalls,
+    EndTurn,
+    Expire,
+    FailTurn,
+    ParkTurn,
+    Recover,
+    ResumeTurn,
+    StartModelCall,
+    StartTurn,
+    TakeAnswer,
+    TakeFailure,
+)
+from holdfast.session.decide_turns import calls_made
+from holdfast.session.effects import (
+    AwaitModel,
+    AwaitTool,
+    BeginTurn,
+    CallModel,
+    Deliver,
+    Finish,
+    LookAtCalls,
+    Park,
+    Resume,
+    RunTools,
+    SessionEffect,
+)
+from holdfast.session.messages import ModelAnswer
+from holdfast.session.policy import Looked
+from holdfast.session.react import react
+from holdfast.session.recovery import turns_to_recover
+from holdfast.session.state import Call, CallStatus, SessionState, Turn
+
+LOOK_AGAIN_SECONDS = 1.0  # notices are hints: a lost one costs at most this much
+
+Until = Callable[[SessionState], bool]
+
+
+class Drove(Enum):
+    DONE = "done"  # the caller's wish is met, or nothing is owed
+    ELSEWHERE = "elsewhere"  # another process drives; it will see what we appended
+
+
+def why_not(world: World, state: SessionState) -> str | None:
+    """What this process lacks to drive the session on, in words; None when it lacks nothing."""
+    running = state.turns.get(state.running) if state.running is not None else None
+    turns = [running] if running is not None else [turn for turn in state.turns.values() if not turn.waiting]
+    for turn in turns:
+        if (lacking := _lacking(world, turn.agent, turn.model)) or (lacking := _lacking_tools(world, turn)):
+            return lacking
+    if running is None and state.queued:
+        return _lacking(world, state.queued[0].agent, state.queued[0].model)
+    return None
+
+
+def _lacking(world: World, agent: str, model: str) -> str | None:
+    try:
+        world.agent(agent)
+        world.model(model)
+    except Unusable as exc:
+        return exc.message
+    return None
+
+
+def _lacking_tools(world: World, turn: Turn) -> str | None:
+    undecided = (CallStatus.PROPOSED, CallStatus.FINISHED)
+    for call in turn.calls:
+        if call.status not in undecided and tool_for(world, turn, call.tool) is None:
+            return f"the tool {call.tool!r} is not here"
+    return None
+
+
+class Driver:
+    """One per drive; made by the service for a ledger that it holds open."""
+
+    def __init__(self, world: World, ledger: Ledger, home: HomeLedger, feed: Feed) -> None:
+        self._world = world
+        self._ledger = ledger
+        self._home = home
+        self._feed = feed
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._last_failure: ModelFailed | None = None
+        self.owns_claim = False
+
+    async def claim(self) -> bool:
+        """Become the driver and settle what earlier ones left. False when another process drives."""
+        if (lacking := why_not(self._world, self._ledger.state)) is not None:
+            raise CannotDrive(
+                f"this process can't drive {self._ledger.session}: {lacking}",
+                hint=f"`holdfast resume {self._ledger.session} --model M`, or run it where it is",
+            )
+        if not await self._ledger.attempt.try_claim():
+            return False
+        self._ledger.driving = self.owns_claim = True
+        return True
+
+    async def settle(self) -> None:
+        """After the claim: what was in flight under an older epoch is ended and recorded, by the lettered cases."""
+        await self._ledger.refresh()
+        epoch = self._epoch
+        for turn in turns_to_recover(self._ledger.state, epoch):
+            for call in turn.calls:
+                if call.status is CallStatus.STARTED and call.epoch < epoch:
+                    self._end_survivors(call)
+        await self._ledger.commit(Expire(), Recover(epoch=epoch))
+        await self._home.settle(self._ledger.state)
+
+    def _end_survivors(self, call: Call) -> None:
+        facts = ProcessFacts(**call.process) if call.process is not None else None
+        self._world.tools.end_survivors(call.call, facts)
+
+    @property
+    def _epoch(self) -> int:
+        epoch = self._ledger.epoch
+        if epoch is None:
+            raise CannotDrive(f"{self._ledger.session} is not ours to drive")
+        return epoch
+
+    async def run(self, until: Until) -> None:
+        """Do what is owed. Needs the claim."""
+        watch = self._ledger.watch()
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._loop(group, until, watch)
+        except BaseExceptionGroup as errors:
+            raise _the_one(errors) from None
+        finally:
+            self._ledger.unwatch(watch)
+
+    async def _loop(self, group: asyncio.TaskGroup, until: Until, watch: asyncio.Event) -> None:
+        while True:
+            watch.clear()
+            state = self._ledger.state
+            self._stop_what_was_cancelled(state)
+            if not self._tasks and until(state):
+                return
+            step = self._next(group, state)
+            if step is not None:
+                await step
+            elif not self._tasks:
+                return
+            elif not watch.is_set():
+                await self._wait(watch)
+
+    async def _wait(self, watch: asyncio.Event) -> None:
+        try:
+            async with asyncio.timeout(LOOK_AGAIN_SECONDS):
+                await watch.wait()
+        except TimeoutError:
+            pass
+        if self._tasks:
+            await self._ledger.refresh()
+
+    def _stop_what_was_cancelled(self, state: SessionState) -> None:
+        for name, task in self._tasks.items():
+            kind, turn, _ = name.split(" ", 2)
+            open_turn = state.turns.get(TurnId(turn))
+            gone = open_turn is None or open_turn.cancelled_by is not None
+            if gone and not task.cancelling() and (kind == "tool" or open_turn is None or open_turn.model_call is None):
+                task.cancel()
+
+    def _start(self, group: asyncio.TaskGroup, name: str, work: Coroutine[Any, Any, None]) -> None:
+        async def guarded() -> None:
+            try:
+                await work
+            finally:
+                self._tasks.pop(name, None)
+                self._ledger.poke()
+
+        self._tasks[name] = group.create_task(guarded(), name=f"{self._ledger.session} {name}")
+
+    def _next(self, group: asyncio.TaskGroup, state: SessionState) -> Coroutine[Any, Any, Any] | None:
+        """Start what can run side by side; return the next step that must be awaited, if any."""
+        for effect in react(state):
+            if (step := self._perform(group, state, effect)) is not None:
+                return step
+        return None
+
+    def _perform(self, group: asyncio.TaskGroup, state: SessionState, effect: SessionEffect) -> Coroutine[Any, Any, Any] | None:
+        commit, world = self._ledger.commit, self._world
+        match effect:
+            case BeginTurn():
+                following = state.queued[0].turn
+                policy = world.policy()
+                return commit(StartTurn(epoch=self._epoch), StartModelCall(turn=following, epoch=self._epoch, policy=policy))
+            case Resume(turn=turn):
+                return commit(ResumeTurn(turn=turn, epoch=self._epoch))
+            case CallModel(turn=turn) | AwaitModel(turn=turn):
+                self._start_model(group, state, turn)
+            case LookAtCalls(turn=turn, calls=calls):
+                return self._decide_calls(state, turn, calls)
+            case RunTools(turn=turn, calls=calls):
+                for call in calls:
+                    self._start_tool(group, turn, call)
+            case AwaitTool(turn=turn, call=call, epoch=epoch):
+                if epoch < self._epoch:
+                    self._start_tool(group, turn, call)  # pure or idempotent: recovery has called all others in doubt
+            case Park(turn=turn):
+                return commit(ParkTurn(turn=turn))
+            case Finish(turn=turn):
+                return commit(EndTurn(turn=turn, policy=world.policy()))
+            case Deliver():
+                pass
+        return None
+
+    # --- model calls
+
+    def _start_model(self, group: asyncio.TaskGroup, state: SessionState, turn: TurnId) -> None:
+        name = f"model {turn} -"
+        open_turn = state.turns[turn]
+        mine = open_turn.model_call is None or open_turn.model_call.epoch == self._epoch
+        if name not in self._tasks and mine:
+            self._start(group, name, self._model_step(turn))
+
+    async def _model_step(self, turn_id: TurnId) -> None:
+        """One model call, from its durable start to its durable outcome."""
+        ledger, world = self._ledger, self._world
+        turn = ledger.state.turns.get(turn_id)
+        if turn is None:
+            return
+        if (delay := retry_delay(turn, self._last_failure, world.model_times)) > 0 and turn.model_call is None:
+            await world.clock.sleep(delay)
+        if turn.model_call is None:
+            await ledger.commit(StartModelCall(turn=turn_id, epoch=self._epoch, policy=world.policy()))
+            turn = ledger.state.turns.get(turn_id)
+        if turn is None or turn.model_call is None or turn.model_call.epoch != self._epoch:
+            return
+        number = turn.model_call.number
+        request = request_for(world, ledger.state, turn, world.policy())
+
+        def heard(text: str) -> None:
+            self._feed.say(Delta(ledger.session, turn_id, "text", text))
+
+        ledger.attempt.release_nowait()
+        try:
+            answer = await ask_model(world.model(turn.model), request, on_text=heard, times=world.model_times)
+        except ModelFailed as failure:
+            self._last_failure = failure
+            await self._take_failure(turn, number, failure)
+        else:
+            self._last_failure = None
+            await self._take_answer(turn, number, answer)
+
+    async def _take_failure(self, turn: Turn, number: int, failure: ModelFailed) -> None:
+        command = TakeFailure(
+            turn=turn.turn,
+            number=number,
+            kind=failure.kind,
+            message=failure.message,
+            final=is_final(failure, turn),
+            line=failure.line,
+        )
+        await self._ledger.commit(command, check=Check.FENCE)
+
+    async def _take_answer(self, turn: Turn, number: int, answer: ModelAnswer) -> None:
+        """Taken only under a verified fence; with it, in the same commit, what may run and what must ask."""
+        ledger, policy = self._ledger, self._world.policy()
+        produced = ledger.attempt.produced("reply", payload(answer))
+        commands: list[Any] = [TakeAnswer(turn=turn.turn, number=number, answer=answer, policy=policy)]
+        if answer.calls:
+            made = calls_made(ledger.state, turn, number, answer.calls)
+            calls = [Call(call=each.call, tool=each.tool, made=each.arguments, provider_id=each.provider_id) for each in made]
+            commands.append(await self._decision(turn, calls))
+            commands.append(ParkTurn(turn=turn.turn))
+        await ledger.commit(*commands, check=Check.FENCE, keeping=[produced])
+
+    async def _decision(self, turn: Turn, calls: list[Call]) -> DecideCalls:
+        state = self._ledger.state
+        looked: list[Looked] = [await look(self._world, state, turn, call) for call in calls]
+        requester = turn.context.requester if isinstance(turn.context, TurnContext) else None
+        grants = await self._home.grants_of(requester)
+        return DecideCalls(turn=turn.turn, looked=tuple(looked), policy=self._world.policy(), grants=grants)
+
+    async def _decide_calls(self, state: SessionState, turn_id: TurnId, calls: tuple[CallId, ...]) -> None:
+        turn = state.turns[turn_id]
+        undecided = [call for call in turn.calls if call.call in calls]
+        await self._ledger.commit(await self._decision(turn, undecided), ParkTurn(turn=turn_id))
+
+    # --- tools
+
+    def _start_tool(self, group: asyncio.TaskGroup, turn: TurnId, call: CallId) -> None:
+        name = f"tool {turn} {call}"
+        if name not in self._tasks:
+            self._start(group, name, run_tool(self._world, self._ledger, self._home, self._feed, turn, call, self._epoch))
+
+    # --- giving up
+
+    async def give_up(self) -> None:
+        """Release the claim. Look again afterwards: a record may have come in between our last look and the release."""
+        self._ledger.driving = self.owns_claim = False
+        await self._ledger.attempt.give_up()
+
+    async def fail(self, turn: TurnId, error: HoldfastError) -> None:
+        await self._ledger.commit(FailTurn(turn=turn, code=error.code, message=error.message, hint=error.hint))
+
+
+def _the_one(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Of what went wrong side by side: the error that says what to do next, before its consequences."""
+    flat: list[BaseException] = []
+    stack: list[BaseException] = [errors]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, BaseExceptionGroup):
+            stack.extend(each.exceptions)
+        else:
+            flat.append(each)
+    return next((each for each in flat if isinstance(each, HoldfastError)), flat[0])

@@ -1,0 +1,80 @@
+"""
+What followers in this process hear as it happens: pieces of text, pieces of a tool's output. Hints, never history.
+
+Each follower has a bounded ear; one that does not read loses pieces and is told so, and nobody waits for it.
+"""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import msgspec
+
+from holdfast.ids import SessionId, TurnId
+
+_QUEUED_MAX = 512
+
+
+class Delta(msgspec.Struct, frozen=True, tag=True):
+    """A piece of what is being said or printed right now."""
+
+    session: SessionId
+    turn: TurnId
+    kind: str  # text, output
+    text: str
+    call: str | None = None
+
+
+class Gap(msgspec.Struct, frozen=True, tag=True):
+    """Some pieces were lost because the follower was too slow; the records hold everything."""
+
+    session: SessionId
+
+
+Heard = Delta | Gap
+
+
+class Ear:
+    """One follower's pieces, not yet read."""
+
+    def __init__(self, session: SessionId, wake: asyncio.Event) -> None:
+        self._session = session
+        self._wake = wake
+        self._pieces: deque[Heard] = deque()
+        self._lost = False
+
+    def hear(self, delta: Delta) -> None:
+        if len(self._pieces) < _QUEUED_MAX:
+            self._pieces.append(delta)
+        else:
+            self._lost = True
+        self._wake.set()
+
+    def take(self) -> list[Heard]:
+        """Everything since the last time, and whether some was lost."""
+        taken: list[Heard] = [*self._pieces, *([Gap(self._session)] if self._lost else [])]
+        self._pieces.clear()
+        self._lost = False
+        return taken
+
+
+class Feed:
+    def __init__(self) -> None:
+        self._ears: defaultdict[SessionId, set[Ear]] = defaultdict(set)
+
+    def say(self, delta: Delta) -> None:
+        for ear in self._ears.get(delta.session, ()):
+            ear.hear(delta)
+
+    @contextmanager
+    def listen(self, session: SessionId, wake: asyncio.Event) -> Generator[Ear, None, None]:
+        """`wake` is set with each piece."""
+        ear = Ear(session, wake)
+        self._ears[session].add(ear)
+        try:
+            yield ear
+        finally:
+            self._ears[session].discard(ear)
+            if not self._ears[session]:
+                del self._ears[session]

@@ -1,0 +1,55 @@
+"""
+Following a session: every record after a cursor, once, in order; between them, pieces of text and output as they come.
+
+Records come from the journal alone, so a follower that was away misses nothing and hears nothing twice. Pieces are hints and may be lost.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from holdfast.ids import SessionId
+from holdfast.ports.journal_store import Record
+from holdfast.runtime.feed import Feed, Heard
+from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.shelf import Shelf
+
+LOOK_AGAIN_SECONDS = 1.0
+
+
+async def follow_session(shelf: Shelf, feed: Feed, session: SessionId, *, after: int | None) -> AsyncIterator[Record | Heard]:
+    async with shelf.use(session) as ledger:
+        watch = ledger.watch()
+        cursor = ledger.state.seq if after is None else after
+        try:
+            with feed.listen(session, watch) as ear:
+                while True:
+                    watch.clear()
+                    if ledger.journal.sealed is None and not ledger.driving:
+                        await ledger.refresh()
+                    for record in await _records_after(ledger, cursor):
+                        cursor = record.seq
+                        yield record
+                    for piece in ear.take():
+                        yield piece
+                    await wait_for(watch)
+        finally:
+            ledger.unwatch(watch)
+
+
+async def _records_after(ledger: Ledger, cursor: int) -> list[Record]:
+    """From memory if the follower is close behind, else from the journal."""
+    recent = list(ledger.recent)
+    if cursor >= ledger.state.seq or (recent and recent[0].seq <= cursor + 1):
+        return [record for record in recent if record.seq > cursor]
+    found: list[Record] = []
+    await ledger.journal.load(found.append, after=cursor)
+    return found
+
+
+async def wait_for(watch: asyncio.Event) -> None:
+    """Until something may have changed, or it is time to look again: notices are hints."""
+    try:
+        async with asyncio.timeout(LOOK_AGAIN_SECONDS):
+            await watch.wait()
+    except TimeoutError:
+        return

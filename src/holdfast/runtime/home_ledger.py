@@ -1,0 +1,116 @@
+"""
+The home's own journal as this process knows it: grants, registry, tokens.
+
+A grant's life is GrantProposed here, ApprovalAnswered in the session, GrantActivated here. Only active ones count, so a crash between any two steps leaves either
+no grant, or an answer whose grant `settle` can still activate: it is decided by what the session's journal says, and by nothing else.
+"""
+
+from collections.abc import Callable, Sequence
+
+from holdfast.errors import Refused
+from holdfast.ids import GrantId
+from holdfast.ports.journal_store import Draft, JournalStore, Record, Section
+from holdfast.runtime.attempt import Attempt, nothing
+from holdfast.session.home_events import (
+    AnyHomeEvent,
+    GrantActivated,
+    GrantDropped,
+    GrantProposed,
+    GrantRevoked,
+    HomeState,
+    decode_home_event,
+    encode_home_event,
+)
+from holdfast.session.state import SessionState
+
+
+class HomeLedger:
+    """One per open home; opened at first use."""
+
+    def __init__(self, store: JournalStore) -> None:
+        self._store = store
+        self.state = HomeState()
+        self._ahead = self.state
+        self._attempt: Attempt | None = None
+
+    async def _opened(self) -> Attempt:
+        if self._attempt is None:
+            self._attempt = await Attempt.acquire(await self._store.home(), self._fold)
+        return self._attempt
+
+    def _fold(self, record: Record) -> None:
+        _evolve(self.state, record)
+
+    async def refresh(self) -> HomeState:
+        await (await self._opened()).write(nothing)
+        return self.state
+
+    async def append(self, *events: AnyHomeEvent) -> None:
+        await self._write(lambda _: events)
+
+    async def _write(self, choose: Callable[[HomeState], Sequence[AnyHomeEvent]]) -> None:
+        """`choose` sees the home as it is under the lock."""
+
+        def decide(section: Section) -> Sequence[Draft]:
+            for record in section.suffix:
+                self._look_ahead(record)
+            return [Draft(*encode_home_event(event)) for event in choose(self._ahead)]
+
+        self._ahead = self.state
+        await (await self._opened()).write(decide)
+
+    def _look_ahead(self, record: Record) -> None:
+        if self._ahead is self.state:
+            self._ahead = self.state.copy()
+        _evolve(self._ahead, record)
+
+    async def grants_of(self, requester: str | None) -> tuple[GrantProposed, ...]:
+        """Active ones, as of now; empty for a turn that nobody asked for."""
+        if requester is None:
+            return ()
+        state = await self.refresh()
+        return tuple(grant for grant in state.grants.values() if grant.requester == requester)
+
+    async def revoke(self, grant: GrantId, *, by: str, may_all: bool) -> None:
+        def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
+            known = state.grants.get(grant)
+            if known is None:
+                raise Refused(f"there is no grant {grant}", code="unknown", hint="`holdfast grants list` shows them")
+            if not may_all and known.requester != by:
+                raise Refused(f"{by} may not revoke this grant", code="no_authority", hint=f"{known.requester} or the home's owner may")
+            return (GrantRevoked(grant=grant, by=by),)
+
+        await self._write(choose)
+
+    async def settle(self, state: SessionState) -> None:
+        """Finish what a crash left between proposing and activating, for grants of this session."""
+        await self.refresh()
+        for grant in list(self.state.proposed.values()):
+            if (grant.session, grant.instance) != (state.session, state.instance):
+                continue
+            if (decided := _decided(grant, state)) is not None:
+                await self.append(GrantActivated(grant=grant.grant) if decided else GrantDropped(grant=grant.grant))
+
+    async def close(self) -> None:
+        if self._attempt is not None:
+            await self._attempt.dispose()
+            self._attempt = None
+
+
+def _evolve(state: HomeState, record: Record) -> None:
+    if record.type != "tail_repaired":  # the store's own note; it says nothing about the home
+        state.evolve(decode_home_event(record.type, record.version, record.body), at=record.at)
+
+
+def _decided(grant: GrantProposed, state: SessionState) -> bool | None:
+    """True: its answer is journalled. False: it never will be. None: the prompt is still open."""
+    where = next((each for name, each in state.approvals.items() if name == grant.approval), None)
+    if where is not None:
+        call = state.open_call(where[0], where[1])
+        approval = call.approval if call is not None else None
+        if approval is not None and approval.asked.approval == grant.approval:
+            if approval.answer is not None:
+                return approval.answer.answer_id == grant.answer
+            return None if approval.closed_as is None else False
+    settled = state.settled.get(grant.approval)
+    return settled is not None and settled.answer_id == grant.answer

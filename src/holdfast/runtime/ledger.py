@@ -1,0 +1,193 @@
+"""
+One session as this process knows it: the folded state, and the one way to move it.
+
+State moves only with durable records: `commit` decides under the write lock on everything that is in the journal, and folds what the store says is kept.
+Any number of tasks may commit through one ledger. Whoever waits for something to happen waits on `changed`.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.errors import BrokenChain, NewerVersion, Refused
+from holdfast.ids import InstanceId, SessionId, TurnId
+from holdfast.ports.journal_store import Check, Draft, Journal, Record, SealMark, Section
+from holdfast.runtime.attempt import Attempt, Produced
+from holdfast.session import decide as deciding
+from holdfast.session.codec import decode, encode
+from holdfast.session.commands import SessionCommand
+from holdfast.session.decided import Decided
+from holdfast.session.events import ApprovalRequested, SessionEvent, ToolStarted, TurnEnded
+from holdfast.session.evolve import evolve, initial
+from holdfast.session.messages import Usage
+from holdfast.session.state import SessionState
+from holdfast.session.transitions import IllegalTransition
+
+_ENDINGS_KEPT = 64
+_RECENT_KEPT = 128
+
+
+class Outcome(NamedTuple):
+    """What came of a commit: the events it added, and what each command had to say."""
+
+    events: tuple[SessionEvent, ...]
+    decided: tuple[Decided, ...]
+
+
+class Ending(NamedTuple):
+    seq: int
+    event: TurnEnded
+    usage: Usage
+
+
+class Ledger:
+    """Owned by whoever opened it; shared by the tasks of one process."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        # Moves only in `_fold`, with durable records.
+        self.state: SessionState = initial(journal.session, journal.instance)
+        self._attempt: Attempt | None = None
+        # The ends of the last turns, so that who asked can be told without another look at the journal.
+        self.endings: OrderedDict[TurnId, Ending] = OrderedDict()
+        # Every call that this process has seen start; for answers that must say whether theirs did.
+        self.started: OrderedDict[str, int] = OrderedDict()
+        self.asked: OrderedDict[str, Record] = OrderedDict()
+        # For followers that are close behind.
+        self.recent: deque[Record] = deque(maxlen=_RECENT_KEPT)
+        self.newer: NewerVersion | None = None
+        self.driving = False
+        self._changed: set[asyncio.Event] = set()
+
+    @classmethod
+    async def open(cls, journal: Journal) -> "Ledger":
+        ledger = cls(journal)
+        if journal.sealed is not None:
+            await ledger._load_what_verifies()
+            return ledger
+        try:
+            ledger._attempt = await Attempt.acquire(journal, ledger._fold)
+        except BrokenChain as exc:
+            await journal.seal(SealMark(exc.code, exc.message, exc.at_seq))
+            raise
+        return ledger
+
+    async def _load_what_verifies(self) -> None:
+        try:
+            await self.journal.load(self._fold)
+        except (BrokenChain, NewerVersion):
+            return
+
+    @property
+    def session(self) -> SessionId:
+        return self.journal.session
+
+    @property
+    def instance(self) -> InstanceId:
+        return self.journal.instance
+
+    @property
+    def attempt(self) -> Attempt:
+        if self._attempt is None:
+            mark = self.journal.sealed
+            why = f"{mark.code}: {mark.detail}" if mark else "it can't be written"
+            raise Refused(
+                f"{self.session} is sealed ({why})", code="sealed", hint=f"`holdfast sessions unseal {self.session}` goes on from what verifies"
+            )
+        return self._attempt
+
+    @property
+    def epoch(self) -> int | None:
+        return self.attempt.epoch
+
+    def _fold(self, record: Record) -> None:
+        event = decode(record.type, record.version, record.body, seq=record.seq)
+        before = self.state
+        try:
+            self.state = evolve(self.state, event, seq=record.seq, at=record.at)
+        except IllegalTransition as exc:
+            raise BrokenChain(f"record {record.seq} can't follow the ones before it: {exc}", at_seq=record.seq) from exc
+        self.recent.append(record)
+        self._remember(record, event, before)
+
+    def _remember(self, record: Record, event: SessionEvent, before: SessionState) -> None:
+        match event:
+            case TurnEnded(turn=turn):
+                self.endings[turn] = Ending(record.seq, event, before.turns[turn].usage)
+                _trim(self.endings)
+            case ToolStarted(call=call, run=run):
+                self.started[call] = run
+                _trim(self.started)
+            case ApprovalRequested(approval=approval):
+                self.asked[approval] = record
+                _trim(self.asked)
+            case _:
+                pass
+
+    async def commit(self, *commands: SessionCommand, check: Check = Check.SHORT, keeping: Sequence[Produced] = ()) -> Outcome:
+        """Decide, append, fold. A refusal is raised after whatever it left in the journal is durable."""
+        committed: deciding.Committed | None = None
+
+        def decide(section: Section) -> Sequence[Draft]:
+            nonlocal committed
+            state = self.state
+            for record in section.suffix:
+                state = self._peek(state, record)
+            committed = deciding.commit(state, commands, now=section.now)
+            return [Draft(*encode(event)) for event in committed.events]
+
+        before = self.state.seq
+        if check is Check.FENCE:
+            await self.attempt.reacquire(decide, keeping=keeping)
+        else:
+            await self.attempt.write(decide, keeping=keeping)
+        if self.state.seq != before:
+            self.poke()
+        if committed is None:
+            return Outcome((), ())
+        for each in committed.decided:
+            if each.refusal is not None:
+                raise each.refusal
+        return Outcome(committed.events, committed.decided)
+
+    @staticmethod
+    def _peek(state: SessionState, record: Record) -> SessionState:
+        event = decode(record.type, record.version, record.body, seq=record.seq)
+        return evolve(state, event, seq=record.seq, at=record.at)
+
+    async def refresh(self) -> None:
+        """Fold what others appended."""
+        await self.commit()
+
+    def poke(self) -> None:
+        """Wake whoever waits: something may have changed."""
+        for event in self._changed:
+            event.set()
+
+    def watch(self) -> asyncio.Event:
+        """An event that is set from now on whenever something may have changed; hand it back with `unwatch`."""
+        event = asyncio.Event()
+        self._changed.add(event)
+        return event
+
+    def unwatch(self, event: asyncio.Event) -> None:
+        self._changed.discard(event)
+
+    async def close(self) -> None:
+        if self._attempt is not None:
+            await self._attempt.dispose()
+        else:
+            await self.journal.close()
+
+
+def _trim(kept: OrderedDict[str, object] | OrderedDict[TurnId, Ending] | OrderedDict[str, int] | OrderedDict[str, Record]) -> None:
+    while len(kept) > _ENDINGS_KEPT:
+        kept.popitem(last=False)
+
+
+def payload(value: msgspec.Struct) -> bytes:
+    """For quarantine: what was produced, as JSON."""
+    return msgspec.json.encode(value)

@@ -1,0 +1,219 @@
+"""
+Lists, without opening journals: from the index, whose rows are believed only when they verify and are as new as their journal's head.
+
+Sessions that the index does not know well enough are opened, noted and closed again, one at a time: memory stays bounded, and a crash between append and index forgets nothing.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from holdfast.errors import HoldfastError, Refused
+from holdfast.ids import ApprovalId, InstanceId, SessionId, TurnId
+from holdfast.ports.index import IndexRow
+from holdfast.ports.journal_store import Record
+from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.reports import ApprovalReport, approval_report
+from holdfast.runtime.shelf import Shelf
+from holdfast.runtime.telling import phase_of
+from holdfast.runtime.world import World
+from holdfast.session.authority import TurnContext
+from holdfast.session.codec import decode
+from holdfast.session.events import ApprovalAnswered, ApprovalClosed, ApprovalRequested, InputAccepted
+from holdfast.session.evolve import turn_id_of
+from holdfast.session.react import react
+from holdfast.session.restoring import restore
+from holdfast.session.state import Approval, SessionState
+
+_decode_report = msgspec.json.Decoder(ApprovalReport).decode
+
+
+class SessionLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One session in a list."""
+
+    session: SessionId
+    instance: str
+    phase: str
+    seq: int
+    turns: int
+    waiting: int
+    owes: bool
+    preview: str = ""
+
+
+def note(world: World, ledger: Ledger) -> None:
+    """Tell the index where a session stands."""
+    state = ledger.state
+    reports = [
+        approval_report(ledger.session, ledger.instance, turn, call.approval)
+        for turn in state.turns.values()
+        for call in turn.waiting
+        if call.approval is not None
+    ]
+    expiries = [call.approval.asked.expires_at for turn in state.turns.values() for call in turn.waiting if call.approval is not None]
+    world.index.put(
+        IndexRow(
+            session=ledger.session,
+            instance=ledger.instance,
+            seq=ledger.journal.head.seq,
+            phase=phase_of(state),
+            turns=state.turns_ended + len(state.turns),
+            owes=bool(react(state)),
+            updated_at=state.at,
+            approvals=tuple(msgspec.Raw(msgspec.json.encode(each)) for each in reports),
+            waiting_for=tuple(sorted({person for each in reports for person in each.may_answer})),
+            expires_at=min(expiries, default=None),
+            people=tuple(sorted(state.people)),
+            preview=_preview(state),
+        )
+    )
+    for asked in ledger.asked:
+        world.index.put_approval(ApprovalId(asked), ledger.session)
+
+
+def _preview(state: SessionState) -> str:
+    last = next((entry.messages[-1] for entry in reversed(list(state.view.entries)) if entry.messages), None)
+    text = getattr(last, "text", "") if last is not None else ""
+    return " ".join(text.split())[:120]
+
+
+async def _catch_up(world: World, shelf: Shelf) -> set[SessionId]:
+    """Bring the index up to the journals; returns the sessions that live."""
+    heads = await world.store.heads()
+    for session in world.index.stale(heads):
+        try:
+            await _note_one(world, shelf, session)
+        except HoldfastError:
+            world.index.forget(session)  # sealed or unreadable: shown as such by `sessions`, never from a stale row
+    return {session for session, _, _ in heads}
+
+
+async def _note_one(world: World, shelf: Shelf, session: SessionId) -> None:
+    if (ledger := shelf.get(session)) is not None and ledger.journal.sealed is None:
+        await ledger.refresh()
+        note(world, ledger)
+        return
+    ledger = await Ledger.open(await world.store.open(session))
+    try:
+        if ledger.journal.sealed is None:
+            note(world, ledger)
+    finally:
+        await ledger.close()
+
+
+async def owing(world: World, shelf: Shelf) -> Sequence[SessionId]:
+    living = await _catch_up(world, shelf)
+    now = world.clock.now_ms()
+    return [
+        row.session for row in world.index.rows() if row.session in living and (row.owes or (row.expires_at is not None and row.expires_at <= now))
+    ]
+
+
+async def sessions(world: World, shelf: Shelf, *, after: SessionId | None = None, limit: int | None = None) -> tuple[SessionLine, ...]:
+    living = await _catch_up(world, shelf)
+    rows = {row.session: row for row in world.index.rows()}
+    wanted = [session for session in sorted(living) if after is None or session > after][:limit]
+    return tuple(_line(session, rows.get(session)) for session in wanted)
+
+
+def _line(session: SessionId, row: IndexRow | None) -> SessionLine:
+    if row is None:
+        return SessionLine(session=session, instance="", phase="sealed", seq=0, turns=0, waiting=0, owes=False)
+    return SessionLine(
+        session=session,
+        instance=row.instance,
+        phase=row.phase,
+        seq=row.seq,
+        turns=row.turns,
+        waiting=len(row.approvals),
+        owes=row.owes,
+        preview=row.preview,
+    )
+
+
+async def approvals(world: World, shelf: Shelf, *, for_: str | None, everything: bool) -> tuple[ApprovalReport, ...]:
+    """What waits; with `everything`, every prompt there ever was."""
+    living = await _catch_up(world, shelf)
+    if everything:
+        found = [each for session in sorted(living) for each in (await _history(world, session)).values()]
+    else:
+        now = world.clock.now_ms()
+        rows = [row for row in world.index.rows(only_waiting=True) if row.session in living]
+        found = [_decode_report(raw) for row in rows for raw in row.approvals]
+        found = [each for each in found if _ms(each.expires_at) > now]
+    return tuple(each for each in found if for_ is None or for_ in each.may_answer)
+
+
+def _ms(iso_text: str) -> int:
+    return int(datetime.fromisoformat(iso_text).timestamp() * 1000)
+
+
+async def session_of(world: World, shelf: Shelf, approval: ApprovalId) -> SessionId | None:
+    """Where a prompt belongs; only whole ids are known."""
+    if (known := world.index.session_of(approval)) is not None and await world.store.current(known) is not None:
+        return known
+    await _catch_up(world, shelf)
+    if (known := world.index.session_of(approval)) is not None:
+        return known
+    for session in await world.store.sessions():
+        if approval in await _history(world, session):
+            world.index.put_approval(approval, session)
+            return session
+    return None
+
+
+async def approval(world: World, shelf: Shelf, wanted: ApprovalId) -> ApprovalReport:
+    session = await session_of(world, shelf, wanted)
+    found = (await _history(world, session)).get(wanted) if session is not None else None
+    if found is None:
+        raise Refused(f"there is no approval {wanted}", code="unknown", hint="`holdfast approvals list` shows what waits")
+    return found
+
+
+async def _history(world: World, session: SessionId) -> dict[ApprovalId, ApprovalReport]:
+    """Every prompt of a session, from its journal."""
+    journal = await world.store.open(session)
+    story = _Story(session, journal.instance)
+    try:
+        await journal.load(story.fold)
+    finally:
+        await journal.close()
+    return story.reports()
+
+
+class _Story:
+    """Folds just what is needed to tell of prompts."""
+
+    def __init__(self, session: SessionId, instance: InstanceId) -> None:
+        self._session = session
+        self._instance = instance
+        self._contexts: dict[TurnId, TurnContext] = {}
+        self._approvals: dict[ApprovalId, Approval] = {}
+
+    def fold(self, record: Record) -> None:
+        if record.type not in _TOLD:
+            return
+        event = decode(record.type, record.version, record.body, seq=record.seq)
+        match event:
+            case InputAccepted():
+                context = restore(event.context, session=self._session, instance=self._instance)
+                if isinstance(context, TurnContext):
+                    self._contexts[turn_id_of(event.input)] = context
+            case ApprovalRequested(approval=name):
+                self._approvals[name] = Approval(asked=event, requested_at=record.at)
+            case ApprovalAnswered(approval=name):
+                self._approvals[name] = msgspec.structs.replace(self._approvals[name], answer=event)
+            case ApprovalClosed(approval=name, closed_as=closed_as):
+                self._approvals[name] = msgspec.structs.replace(self._approvals[name], closed_as=closed_as)
+            case _:
+                pass
+
+    def reports(self) -> dict[ApprovalId, ApprovalReport]:
+        return {name: self._report(each) for name, each in self._approvals.items()}
+
+    def _report(self, approval_: Approval) -> ApprovalReport:
+        return approval_report(self._session, self._instance, None, approval_, context=self._contexts.get(approval_.asked.turn))
+
+
+_TOLD = frozenset({"input_accepted", "approval_requested", "approval_answered", "approval_closed"})

@@ -1,0 +1,63 @@
+"""
+A look at one call: what exactly would run, or why it can't. No effect; done when a call is made, and again right before it starts.
+
+Where it would run comes from the turn's journalled context. A workspace that is no longer the folder it was when the message was accepted is no workspace.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from holdfast.ids import CallId
+from holdfast.ports.tools import CannotBind, InvalidArguments, Scene, Tool
+from holdfast.runtime.world import World
+from holdfast.session.authority import TurnContext
+from holdfast.session.policy import Looked
+from holdfast.session.state import Call, SessionState, Turn
+
+_THREADS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="holdfast-look")
+
+
+def scene_of(world: World, state: SessionState, turn: Turn, call: CallId) -> Scene:
+    context = turn.context if isinstance(turn.context, TurnContext) else None
+    workspace = context.workspace if context is not None else None
+    same = workspace is not None and world.folder_identity(workspace.path) == workspace.identity
+    return Scene(
+        session=state.session,
+        instance=state.instance,
+        turn=turn.turn,
+        call=call,
+        workspace=workspace.path if workspace is not None and same else None,
+        requester=context.requester if context else None,
+        audience=context.audience.value if context else "public",
+        boundary=context.boundary if context else "public",
+        home=world.home,
+        secrets=world.secrets,
+    )
+
+
+def tool_for(world: World, turn: Turn, name: str) -> Tool | None:
+    """The tool of that name, if the turn's agent has it."""
+    agent = world.agents.get(turn.agent)
+    return world.tools.get(name) if agent is not None and name in agent.tools else None
+
+
+async def look(world: World, state: SessionState, turn: Turn, call: Call) -> Looked:
+    tool = tool_for(world, turn, call.tool)
+    if tool is None:
+        return Looked(call=call.call, problem=("unknown_tool", f"there is no tool {call.tool!r} here"))
+    # What was already validated is validated again as it stands: the same text in, the same text out.
+    written = call.arguments if call.arguments is not None else call.made
+    scene = scene_of(world, state, turn, call.call)
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, _look, tool, written, scene)
+
+
+def _look(tool: Tool, written: str, scene: Scene) -> Looked:
+    try:
+        arguments = tool.validate(written.encode())
+    except (InvalidArguments, UnicodeEncodeError) as exc:
+        return Looked(call=scene.call, problem=("invalid_arguments", str(exc)))
+    try:
+        binding = tool.bind(arguments, scene)
+    except CannotBind as exc:
+        return Looked(call=scene.call, problem=(exc.code, str(exc)))
+    return Looked(call=scene.call, definition=tool.definition, arguments=arguments.decode(), binding=binding)

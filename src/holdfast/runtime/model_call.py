@@ -1,0 +1,67 @@
+"""
+One model call: the request made from the turn's view, bounded silence, and the failure it may end in.
+
+No lock is held meanwhile. Partial text goes to whoever follows and nowhere else; only a whole answer is returned.
+"""
+
+import asyncio
+
+import msgspec
+
+from holdfast import limits
+from holdfast.ports.model import Model, ModelFailed, ModelRequest, OnText, ToolSchema
+from holdfast.runtime.looking import tool_for
+from holdfast.runtime.world import ModelTimes, World
+from holdfast.session.authority import TurnContext
+from holdfast.session.messages import ModelAnswer
+from holdfast.session.plan import ToolDefinition
+from holdfast.session.policy import Policy, offered
+from holdfast.session.state import SessionState, Turn
+from holdfast.session.view import view_of
+
+RETRY_SECONDS_MAX = 30.0
+
+
+def request_for(world: World, state: SessionState, turn: Turn, policy: Policy) -> ModelRequest:
+    agent = world.agent(turn.agent)
+    definitions = [tool.definition for name in agent.tools if (tool := tool_for(world, turn, name)) is not None]
+    shown = [each for each in definitions if not isinstance(turn.context, TurnContext) or offered(turn.context, each, policy)]
+    return ModelRequest(
+        instructions=agent.instructions,
+        messages=view_of(turn),
+        tools=tuple(_schema(each) for each in shown),
+        script_lines_used=frozenset(range(state.scripts.get(turn.model, 0))),
+    )
+
+
+def _schema(definition: ToolDefinition) -> ToolSchema:
+    return ToolSchema(definition.name, definition.description, msgspec.Raw(definition.parameters.encode()))
+
+
+async def ask_model(model: Model, request: ModelRequest, *, on_text: OnText, times: ModelTimes) -> ModelAnswer:
+    """One attempt. Silence before the first token, or between two, is a timeout."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(times.first_token_seconds) as limit:
+
+            def heard(text: str) -> None:
+                limit.reschedule(loop.time() + times.gap_seconds)
+                on_text(text)
+
+            return await model.call(request, on_text=heard)
+    except TimeoutError:
+        raise ModelFailed("timeout", f"{model.name} said nothing for too long", may_pass=True) from None
+
+
+def is_final(failure: ModelFailed, turn: Turn) -> bool:
+    """Whether another try of the same call could not help, or the tries are used up."""
+    return not failure.may_pass or turn.model_failures + 1 >= limits.MODEL_RETRIES_MAX
+
+
+def retry_delay(turn: Turn, failure: ModelFailed | None, times: ModelTimes) -> float:
+    """Before the next try: what the provider asked for, else twice as long each time."""
+    if turn.model_failures == 0:
+        return 0.0
+    asked = failure.retry_after_seconds if failure is not None else None
+    wanted = asked if asked is not None else times.retry_seconds * 2 ** (turn.model_failures - 1)
+    return min(wanted, RETRY_SECONDS_MAX)

@@ -1,0 +1,191 @@
+"""
+What people and programs are told, with the field names of `--json` and of the library: made from state and journal, never from memory of what was sent.
+
+Times are ISO 8601 in UTC here; inside they are Unix milliseconds.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.ids import ApprovalId, CallId, GrantId, InstanceId, SessionId, TurnId
+from holdfast.session.authority import TurnContext
+from holdfast.session.home_events import GrantProposed
+from holdfast.session.messages import Usage
+from holdfast.session.state import Approval, Turn
+
+
+class ErrorReport(msgspec.Struct, frozen=True):
+    code: str
+    message: str
+    hint: str = ""
+
+    @classmethod
+    def of(cls, error: HoldfastError) -> "ErrorReport":
+        return cls(error.code, error.message, error.hint)
+
+
+class OptionReport(msgspec.Struct, frozen=True):
+    option: str
+    covers: str
+
+
+class ApprovalReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One prompt, complete: what is shown is what runs. `digest` is what an answer is bound to."""
+
+    id: ApprovalId
+    session: SessionId
+    instance: InstanceId
+    turn: TurnId
+    call: CallId
+    tool: str
+    arguments: Any
+    display: str
+    digest: str
+    options: tuple[str, ...]
+    covers: dict[str, str]
+    may_answer: tuple[str, ...]
+    requester: str | None
+    audience: str | None
+    boundary: str | None
+    channel: str | None
+    requested_at: str
+    expires_at: str
+    state: str  # requested, answered, closed
+    closed_as: str | None
+    answered_by: str | None
+    option: str | None
+    kind: str = "approval"
+    reason: str = ""
+    dangerous: bool = False
+    quoted_speakers: tuple[str, ...] = ()
+    principal: str | None = None
+
+
+class TurnReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a turn stands, or how it ended."""
+
+    session: SessionId
+    turn: TurnId | None
+    outcome: str  # completed, waiting, failed, cancelled, superseded, queued, running, sealed
+    reply: str | None = None
+    approvals: tuple[ApprovalReport, ...] = ()
+    error: ErrorReport | None = None
+    usage: Usage = Usage()
+    seq: int = 0
+
+
+class AnswerReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of an answer: `result` is started, handed_on, deferred or failed; `turn` is where the turn stands now."""
+
+    result: str
+    reason: str | None
+    turn: TurnReport
+
+
+class GrantReport(msgspec.Struct, frozen=True, kw_only=True):
+    id: GrantId
+    tool: str
+    arguments: Any
+    scope: str
+    requester: str
+    boundary: str
+    session: SessionId
+    granted_at: str
+    approval: str
+    folder: str | None = None
+    audience: str = ""
+
+
+class SealedReport(msgspec.Struct, frozen=True):
+    code: str
+    detail: str
+    at_seq: int | None
+
+
+class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
+    session: SessionId
+    instance: InstanceId
+    phase: str  # idle, running, parked, sealed, and the phases of the running turn
+    seq: int
+    sealed: SealedReport | None
+    journal: tuple[str, ...]
+    quarantine: tuple[str, ...]
+    turns: int
+    owes: tuple[str, ...]
+    usage: Usage
+    queued: int = 0
+    parked: tuple[TurnId, ...] = ()
+    model: str | None = None
+    agent: str | None = None
+
+
+def iso(at: int) -> str:
+    """
+    >>> iso(0)
+    '1970-01-01T00:00:00.000Z'
+    """
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def arguments_of(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def approval_report(
+    session: SessionId, instance: InstanceId, turn: Turn | None, approval: Approval, *, context: TurnContext | None = None
+) -> ApprovalReport:
+    asked, answer = approval.asked, approval.answer
+    if turn is not None and isinstance(turn.context, TurnContext):
+        context = turn.context
+    state = "closed" if approval.closed_as is not None else "answered" if answer is not None else "requested"
+    return ApprovalReport(
+        id=asked.approval,
+        session=session,
+        instance=instance,
+        turn=asked.turn,
+        call=asked.call,
+        tool=asked.tool,
+        arguments=arguments_of(asked.arguments),
+        display=asked.display,
+        digest=asked.digest,
+        options=tuple(each.option for each in asked.options),
+        covers={each.option: each.covers for each in asked.options},
+        may_answer=asked.may_answer,
+        requester=context.requester if context else None,
+        audience=context.audience.value if context else None,
+        boundary=context.boundary if context else None,
+        channel=context.channel if context else None,
+        requested_at=iso(approval.requested_at),
+        expires_at=iso(asked.expires_at),
+        state=state,
+        closed_as=approval.closed_as,
+        answered_by=answer.by if answer else None,
+        option=answer.option if answer else None,
+        kind=asked.kind,
+        reason=asked.reason,
+        dangerous=asked.dangerous,
+        quoted_speakers=context.quoted_speakers if context else (),
+        principal=context.principal.value if context else None,
+    )
+
+
+def grant_report(grant: GrantProposed, granted_at: int) -> GrantReport:
+    return GrantReport(
+        id=grant.grant,
+        tool=grant.tool,
+        arguments=arguments_of(grant.arguments),
+        scope=grant.scope,
+        requester=grant.requester,
+        boundary=grant.boundary,
+        session=grant.session,
+        granted_at=iso(granted_at),
+        approval=grant.approval,
+        folder=grant.folder,
+        audience=grant.audience,
+    )

@@ -1,0 +1,452 @@
+"""
+The verbs: send, answer, cancel, resume, follow, list. What the library, the commands and the gateway all call.
+
+A verb appends what was asked for, durably, and then sees to it that somebody drives: this process if it can, else whoever does. It returns when its turn has ended
+or paused. Nothing here decides anything about a turn; that is `session/`. Nothing here remembers anything that the journal does not.
+"""
+
+import asyncio
+import base64
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Self
+
+import msgspec
+
+from holdfast.errors import CannotDrive, Refused
+from holdfast.ids import ApprovalId, GrantId, InstanceId, SessionId, TurnId, session_id
+from holdfast.ports.journal_store import Check, Draft, Record
+from holdfast.ports.tools import InvalidArguments
+from holdfast.runtime import listing
+from holdfast.runtime.driver import Driver, Until, why_not
+from holdfast.runtime.feed import Feed
+from holdfast.runtime.following import follow_session, wait_for
+from holdfast.runtime.granting import proposed_grant
+from holdfast.runtime.home_ledger import HomeLedger
+from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.looking import tool_for
+from holdfast.runtime.reports import AnswerReport, ApprovalReport, ErrorReport, GrantReport, SessionReport, TurnReport, grant_report
+from holdfast.runtime.shelf import Shelf
+from holdfast.runtime.telling import session_report, turn_report
+from holdfast.runtime.world import World
+from holdfast.session.authority import MessageSource, Workspace
+from holdfast.session.codec import encode
+from holdfast.session.commands import AcceptInput, AnswerApproval, Cancel, Expire, GiveModel, StartModelCall, StartTurn
+from holdfast.session.decide_answers import Answered
+from holdfast.session.decide_inputs import Accepted, Duplicate, OnlyAnAnswerWord
+from holdfast.session.events import InputKind, SessionBorn
+from holdfast.session.evolve import find_turn
+from holdfast.session.home_events import GrantActivated, GrantDropped
+from holdfast.session.react import react
+from holdfast.session.state import Phase, SessionState
+
+
+def new_instance() -> InstanceId:
+    """130 bits that nobody can guess: one life of a session."""
+    return InstanceId(base64.b32encode(secrets.token_bytes(17)).decode().lower()[:26])
+
+
+class Service:
+    """One per open home. An async context manager: leaving it stops what it drives, gracefully."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.feed = Feed()
+        self.home = HomeLedger(world.store)
+        self.shelf = Shelf(world.store)
+        self._stack = AsyncExitStack()
+        self._listener: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._stack.__aenter__()
+        group = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self._listener = group.create_task(self._listen())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._listener is not None:
+            self._listener.cancel()
+        try:
+            await self._stack.__aexit__(None, None, None)
+        finally:
+            await self.shelf.close()
+            await self.home.close()
+            self.world.index.close()
+            await self.world.store.close()
+
+    async def _listen(self) -> None:
+        """Notices from anywhere wake whoever waits on that session in this process."""
+        async with self.world.notifier.listen() as notices:
+            async for session in notices:
+                if (ledger := self.shelf.get(session)) is not None:
+                    ledger.poke()
+
+    # --- send
+
+    async def send(
+        self,
+        session: str,
+        text: str,
+        *,
+        source: MessageSource | None,
+        agent: str | None = None,
+        model: str | None = None,
+        dedup: str | None = None,
+        workspace: Workspace | None = None,
+        default_workspace: Workspace | None = None,
+        kind: InputKind = "message",
+        wait: bool = True,
+    ) -> TurnReport:
+        """Take a message in, durably, and drive its turn to its end or a pause."""
+        name = session_id(session)
+        await self._ensure(name, by=_who(source))
+        async with self.shelf.use(name) as ledger:
+            driver = Driver(self.world, ledger, self.home, self.feed)
+            accept = self._accepting(ledger.state, text, source, agent, model, dedup, workspace, default_workspace, kind)
+            claimed = wait and await self._try_claim_quietly(driver, accept)
+            try:
+                accepted = await self._accept(ledger, accept, claimed=claimed)
+                if not isinstance(accepted, Accepted):
+                    return await self._not_new(ledger, accepted, driver if claimed else None, wait=wait)
+                return await self._see_through(ledger, driver, accepted.turn, claimed=claimed, wait=wait)
+            finally:
+                await self._leave(ledger, driver)
+
+    def _accepting(
+        self,
+        state: SessionState,
+        text: str,
+        source: MessageSource | None,
+        agent: str | None,
+        model: str | None,
+        dedup: str | None,
+        workspace: Workspace | None,
+        default_workspace: Workspace | None,
+        kind: InputKind,
+    ) -> AcceptInput:
+        """A session keeps the agent, the model and, for each person, the workspace it was last given."""
+        person = source.person if source is not None else None
+        spec = self.world.agent(agent or (state.agent if state.agent in self.world.agents else None))
+        kept = state.model if state.agent == spec.name else None
+        remembered = state.workspaces.get(person) if person is not None else None
+        return AcceptInput(
+            text=text,
+            source=source,
+            agent=spec.name,
+            model=model or kept or spec.model,
+            policy=self.world.policy(),
+            workspace=workspace or remembered or default_workspace,
+            dedup=dedup,
+            kind=kind,
+        )
+
+    async def _try_claim_quietly(self, driver: Driver, accept: AcceptInput) -> bool:
+        """Claim before the message is in, so that one commit can take it in and start on it. Whatever hinders it is said later."""
+        self.world.agent(accept.agent)
+        self.world.model(accept.model)
+        try:
+            if not await driver.claim():
+                return False
+        except CannotDrive:
+            return False
+        await driver.settle()
+        return True
+
+    async def _accept(self, ledger: Ledger, accept: AcceptInput, *, claimed: bool) -> Any:
+        commands: list[Any] = [Expire(), accept]
+        epoch = ledger.epoch
+        if claimed and epoch is not None and ledger.state.running is None:
+            following = f"t{ledger.state.inputs + 1}"
+            commands += [StartTurn(epoch=epoch), StartModelCall(turn=TurnId(following), epoch=epoch, policy=accept.policy)]
+        outcome = await ledger.commit(*commands, check=Check.FENCE)
+        self.world.notifier.notify(ledger.session)
+        return outcome.decided[1].outcome
+
+    async def _not_new(self, ledger: Ledger, known: Duplicate | OnlyAnAnswerWord, driver: Driver | None, *, wait: bool) -> TurnReport:
+        report = await turn_report(ledger, known.turn)
+        if isinstance(known, OnlyAnAnswerWord):
+            hint = f"holdfast approvals answer {known.approvals[0]} approve_once"
+            told = ErrorReport("answer_word", "a plain word is no answer to a prompt; nothing was approved or replaced", hint)
+            return msgspec.structs.replace(report, error=told)
+        if wait and report.outcome in ("running", "queued"):
+            own = driver or Driver(self.world, ledger, self.home, self.feed)
+            return await self._see_through(ledger, own, known.turn, claimed=driver is not None, wait=True)
+        return report
+
+    async def _ensure(self, session: SessionId, *, by: str) -> None:
+        if await self.world.store.current(session) is not None:
+            return
+        instance = new_instance()
+        born = SessionBorn(session=session, instance=instance, origin="created", by=by)
+        try:
+            journal = await self.world.store.create(session, instance, [Draft(*encode(born))], origin="created", by=by)
+        except Refused as exc:
+            if exc.code != "exists":
+                raise
+        else:
+            await journal.close()
+
+    # --- seeing a turn through
+
+    async def _see_through(self, ledger: Ledger, driver: Driver, turn: TurnId, *, claimed: bool, wait: bool) -> TurnReport:
+        if not wait:
+            return await turn_report(ledger, turn)
+        await self._drive_until(ledger, driver, _over_or_parked(turn), claimed=claimed)
+        return await turn_report(ledger, turn)
+
+    async def _drive_until(self, ledger: Ledger, driver: Driver, until: Until, *, claimed: bool = False) -> None:
+        """
+        Until it holds, drive if nobody does; else follow whoever does, trying the claim on each notice and every second.
+
+        Raises CannotDrive when nobody drives and this process can't.
+        """
+        watch = ledger.watch()
+        try:
+            while not until(ledger.state):
+                watch.clear()
+                if claimed or (not ledger.driving and await self._claim(driver)):
+                    claimed = False
+                    await self._drive(ledger, driver, until)
+                    continue
+                await wait_for(watch)
+                if not ledger.driving:
+                    await ledger.refresh()
+        finally:
+            ledger.unwatch(watch)
+
+    async def _claim(self, driver: Driver) -> bool:
+        if not await driver.claim():
+            return False
+        await driver.settle()
+        return True
+
+    async def _drive(self, ledger: Ledger, driver: Driver, until: Until) -> None:
+        try:
+            await driver.run(until)
+        finally:
+            await driver.give_up()
+        # Whoever gives up looks once more: what came in between the last look and the release is told to all.
+        await ledger.refresh()
+        if react(ledger.state):
+            self.world.notifier.notify(ledger.session)
+
+    async def _leave(self, ledger: Ledger, driver: Driver) -> None:
+        """On every way out: the claim is given up, the anchor is durable, the index knows, followers are told."""
+        if ledger.journal.sealed is not None or ledger.attempt.stopped is not None:
+            return
+        if ledger.driving and ledger.attempt.epoch is not None and driver.owns_claim:
+            await driver.give_up()
+        await ledger.journal.sync_anchor()
+        listing.note(self.world, ledger)
+        self.world.notifier.notify(ledger.session)
+
+    # --- answer
+
+    async def answer(
+        self,
+        approval: ApprovalId,
+        option: str,
+        *,
+        by: str,
+        digest: str | None = None,
+        reason: str | None = None,
+        arguments: Any = None,
+        answer_id: str | None = None,
+        asserted_by: str | None = None,
+        wait: bool = True,
+    ) -> AnswerReport:
+        """Record an answer, durably, and drive the turn on. A refused one is raised; the prompt stays as it was."""
+        session = await listing.session_of(self.world, self.shelf, approval)
+        if session is None:
+            raise Refused(f"there is no approval {approval}", code="unknown", hint="`holdfast approvals list` shows what waits")
+        command = AnswerApproval(
+            approval=approval,
+            option=option,
+            by=by,
+            answer_id=answer_id or "r-" + secrets.token_hex(16),
+            digest=digest,
+            reason=reason,
+            arguments=msgspec.json.encode(arguments).decode() if arguments is not None else None,
+            asserted_by=asserted_by,
+        )
+        async with self.shelf.use(session) as ledger:
+            driver = Driver(self.world, ledger, self.home, self.feed)
+            try:
+                answered = await self._record_answer(ledger, command)
+                self.world.notifier.notify(session)
+                return await self._after_answer(ledger, driver, answered, wait=wait)
+            finally:
+                await self._leave(ledger, driver)
+
+    async def _record_answer(self, ledger: Ledger, command: AnswerApproval) -> Answered:
+        """GrantProposed, ApprovalAnswered, GrantActivated: in this order, so that a grant never stands without its answer."""
+        await ledger.refresh()
+        command = self._checked_edit(ledger, command)
+        grant = proposed_grant(ledger.state, command, now=self.world.clock.now_ms())
+        if grant is None:
+            return await self._commit_answer(ledger, command)
+        await self.home.append(grant)
+        try:
+            answered = await self._commit_answer(ledger, msgspec.structs.replace(command, grant=grant.grant))
+        except Refused:
+            await self.home.append(GrantDropped(grant=grant.grant))
+            raise
+        await self.home.append(GrantDropped(grant=grant.grant) if answered.again else GrantActivated(grant=grant.grant))
+        return answered
+
+    @staticmethod
+    async def _commit_answer(ledger: Ledger, command: AnswerApproval) -> Answered:
+        outcome = await ledger.commit(command, check=Check.FENCE)
+        answered: Answered = outcome.decided[0].outcome
+        return answered
+
+    def _checked_edit(self, ledger: Ledger, command: AnswerApproval) -> AnswerApproval:
+        """New arguments are validated before they are taken, where this process has the tool."""
+        where = ledger.state.approvals.get(command.approval)
+        if command.arguments is None or where is None:
+            return command
+        turn, call = ledger.state.turns[where[0]], ledger.state.open_call(where[0], where[1])
+        tool = tool_for(self.world, turn, call.tool) if call is not None else None
+        if tool is None:
+            return command
+        try:
+            return msgspec.structs.replace(command, arguments=tool.validate(command.arguments.encode()).decode())
+        except InvalidArguments as exc:
+            raise Refused(
+                f"these arguments don't fit {tool.definition.name}: {exc}", code="malformed", hint="the prompt stands; edit them again"
+            ) from exc
+
+    async def _after_answer(self, ledger: Ledger, driver: Driver, answered: Answered, *, wait: bool) -> AnswerReport:
+        if answered.waiting and not _is_started(ledger, answered):
+            return AnswerReport(result="deferred", reason=None, turn=await turn_report(ledger, answered.turn))
+        if answered.again:
+            return AnswerReport(result="started", reason=None, turn=await turn_report(ledger, answered.turn))
+        if not wait:
+            result = "started" if _is_started(ledger, answered) else "handed_on"
+            return AnswerReport(result=result, reason=None, turn=await turn_report(ledger, answered.turn))
+        try:
+            await self._drive_until(ledger, driver, _over_or_parked(answered.turn))
+        except CannotDrive as exc:
+            report = await turn_report(ledger, answered.turn)
+            return AnswerReport(result="handed_on", reason=exc.message, turn=msgspec.structs.replace(report, error=ErrorReport.of(exc)))
+        return AnswerReport(result="started", reason=None, turn=await turn_report(ledger, answered.turn))
+
+    # --- cancel, resume
+
+    async def cancel(self, session: str, *, by: str, turn: TurnId | None = None, may_all: bool = False) -> tuple[TurnReport, ...]:
+        """Durable when this returns. A driver elsewhere sees it at the next notice, within a second at most."""
+        async with self.shelf.use(session_id(session)) as ledger:
+            outcome = await ledger.commit(Expire(), Cancel(by=by, turn=turn, may_all=may_all), check=Check.FENCE)
+            self.world.notifier.notify(ledger.session)
+            cancelled: tuple[TurnId, ...] = outcome.decided[1].outcome or ()
+            listing.note(self.world, ledger)
+            return tuple([await turn_report(ledger, each) for each in cancelled])
+
+    async def resume(self, session: str, *, by: str, model: str | None = None) -> TurnReport:
+        """Drive on whatever is owed, until nothing is."""
+        async with self.shelf.use(session_id(session)) as ledger:
+            driver = Driver(self.world, ledger, self.home, self.feed)
+            try:
+                await ledger.commit(Expire(), check=Check.FENCE)
+                if model is not None:
+                    await self._give_model(ledger, model, by=by)
+                before = _subject(ledger.state)
+                await self._drive_until(ledger, driver, _nothing_owed)
+                return await turn_report(ledger, before)
+            finally:
+                await self._leave(ledger, driver)
+
+    async def _give_model(self, ledger: Ledger, model: str, *, by: str) -> None:
+        self.world.model(model)
+        await ledger.commit(GiveModel(model=model, by=by))
+
+    async def owing(self) -> Sequence[SessionId]:
+        """Sessions in which a driver could do something now, from the index; those behind their journal are opened."""
+        return await listing.owing(self.world, self.shelf)
+
+    # --- looking
+
+    async def approvals(self, *, for_: str | None = None, everything: bool = False) -> tuple[ApprovalReport, ...]:
+        return await listing.approvals(self.world, self.shelf, for_=for_, everything=everything)
+
+    async def approval(self, approval: ApprovalId) -> ApprovalReport:
+        return await listing.approval(self.world, self.shelf, approval)
+
+    async def show(self, session: str) -> SessionReport:
+        async with self.shelf.use(session_id(session)) as ledger:
+            return await session_report(ledger)
+
+    async def turn(self, session: str, turn: TurnId) -> TurnReport:
+        async with self.shelf.use(session_id(session)) as ledger:
+            await ledger.refresh()
+            return await turn_report(ledger, turn)
+
+    async def sessions(self, *, after: SessionId | None = None, limit: int | None = None) -> tuple[listing.SessionLine, ...]:
+        return await listing.sessions(self.world, self.shelf, after=after, limit=limit)
+
+    def follow(self, session: str, *, after: int | None = None) -> AsyncIterator[Record | Any]:
+        """Records as they are stored, and pieces of text and output as they come; for ever."""
+        return follow_session(self.shelf, self.feed, session_id(session), after=after)
+
+    async def grants(self) -> tuple[GrantReport, ...]:
+        state = await self.home.refresh()
+        return tuple(grant_report(grant, state.granted_at.get(name, 0)) for name, grant in sorted(state.grants.items()))
+
+    async def revoke(self, grant: GrantId, *, by: str, may_all: bool = False) -> None:
+        await self.home.revoke(grant, by=by, may_all=may_all)
+
+    # --- serving
+
+    async def drive_all(self, session: SessionId) -> None:
+        """For a process that stays: drive this session until nothing is owed that it can do."""
+        async with self.shelf.use(session) as ledger:
+            if ledger.journal.sealed is not None or ledger.driving or why_not(self.world, ledger.state) is not None:
+                return
+            await ledger.refresh()
+            if not react(ledger.state):
+                return
+            driver = Driver(self.world, ledger, self.home, self.feed)
+            try:
+                if await self._claim(driver):
+                    await self._drive(ledger, driver, _never)
+            finally:
+                await self._leave(ledger, driver)
+
+
+def _who(source: MessageSource | None) -> str:
+    return (source.person if source is not None else None) or "nobody"
+
+
+def _over_or_parked(turn: TurnId) -> Until:
+    def over_or_parked(state: SessionState) -> bool:
+        if any(each.turn == turn for each in state.queued):
+            return False
+        open_turn = find_turn(state, turn)
+        return open_turn is None or (open_turn.phase is Phase.PARKED and bool(open_turn.waiting))
+
+    return over_or_parked
+
+
+def _nothing_owed(state: SessionState) -> bool:
+    return not react(state)
+
+
+def _never(_: SessionState) -> bool:
+    return False
+
+
+def _subject(state: SessionState) -> TurnId | None:
+    """The turn that `resume` speaks of: the running one, else one that waits, else the next, else the last."""
+    if state.running is not None:
+        return state.running
+    for turn in state.turns.values():
+        if not turn.waiting:
+            return turn.turn
+    if state.queued:
+        return state.queued[0].turn
+    return next(reversed(state.turns), None) or (TurnId(f"t{state.inputs}") if state.inputs else None)
+
+
+def _is_started(ledger: Ledger, answered: Answered) -> bool:
+    return answered.call in ledger.started

@@ -1,0 +1,84 @@
+"""
+Sessions that this process has open: shared by its tasks, closed again when nobody uses them.
+
+A parked session costs no task and, once it has been idle for a while or others need the room, no memory: it is simply opened again by whoever comes next.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+from holdfast.errors import Fenced, InDoubt, Untrusted
+from holdfast.ids import SessionId
+from holdfast.ports.journal_store import JournalStore
+from holdfast.runtime.ledger import Ledger
+
+IDLE_KEPT = 64  # open but unused; enough for the sessions of a busy minute, few enough for any descriptor limit
+
+
+class Shelf:
+    def __init__(self, store: JournalStore) -> None:
+        self._store = store
+        self._ledgers: OrderedDict[SessionId, Ledger] = OrderedDict()
+        self._users: dict[SessionId, int] = {}
+        self._opening: dict[SessionId, asyncio.Lock] = {}
+
+    @asynccontextmanager
+    async def use(self, session: SessionId) -> AsyncGenerator[Ledger, None]:
+        """The session's ledger, opened if need be. `Refused` (unknown) when there is no such session."""
+        ledger = await self._take(session)
+        try:
+            yield ledger
+        except (Untrusted, Fenced, InDoubt):
+            await self._drop(session, ledger)  # the handle is spent: whoever comes next opens it anew
+            raise
+        finally:
+            await self._put_back(session, ledger)
+
+    async def _take(self, session: SessionId) -> Ledger:
+        lock = self._opening.setdefault(session, asyncio.Lock())
+        async with lock:
+            ledger = self._ledgers.get(session)
+            if ledger is not None and await self._is_spent(ledger):
+                await self._drop(session, ledger)
+                ledger = None
+            if ledger is None:
+                ledger = await Ledger.open(await self._store.open(session))
+                self._ledgers[session] = ledger
+            self._users[session] = self._users.get(session, 0) + 1
+            self._ledgers.move_to_end(session)
+            return ledger
+
+    async def _is_spent(self, ledger: Ledger) -> bool:
+        """Sealed, in doubt, or of a life that is over."""
+        if ledger.journal.sealed is not None or ledger.attempt.stopped is not None:
+            return True
+        return self._users.get(ledger.session, 0) == 0 and await self._store.current(ledger.session) != ledger.instance
+
+    async def _drop(self, session: SessionId, ledger: Ledger) -> None:
+        if self._ledgers.get(session) is ledger:
+            del self._ledgers[session]
+            self._users.pop(session, None)
+            await ledger.close()
+
+    async def _put_back(self, session: SessionId, ledger: Ledger) -> None:
+        if self._ledgers.get(session) is not ledger:
+            return
+        self._users[session] -= 1
+        if self._users[session] == 0:
+            del self._users[session]
+            self._opening.pop(session, None)
+        idle = [name for name in self._ledgers if name not in self._users]
+        for name in idle[: max(0, len(idle) - IDLE_KEPT)]:
+            await self._drop(name, self._ledgers[name])
+
+    def open_ledgers(self) -> Sequence[Ledger]:
+        return tuple(self._ledgers.values())
+
+    def get(self, session: SessionId) -> Ledger | None:
+        return self._ledgers.get(session)
+
+    async def close(self) -> None:
+        for session, ledger in list(self._ledgers.items()):
+            await self._drop(session, ledger)

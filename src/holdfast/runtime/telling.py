@@ -1,0 +1,107 @@
+"""From state and journal to what is told of a turn and of a session."""
+
+from holdfast.ids import TurnId
+from holdfast.ports.journal_store import Record
+from holdfast.runtime.ledger import Ending, Ledger
+from holdfast.runtime.reports import ErrorReport, SealedReport, SessionReport, TurnReport, approval_report
+from holdfast.session.codec import decode
+from holdfast.session.events import TurnEnded
+from holdfast.session.evolve import find_turn
+from holdfast.session.messages import Usage
+from holdfast.session.react import react
+from holdfast.session.state import Phase, SessionState, Turn
+
+
+class _Found(Exception):
+    def __init__(self, record: Record) -> None:
+        self.record = record
+
+
+async def turn_report(ledger: Ledger, turn: TurnId | None) -> TurnReport:
+    """Where a turn stands now, or how it ended."""
+    state = ledger.state
+    if turn is None:
+        return TurnReport(session=ledger.session, turn=None, outcome="completed", seq=state.seq)
+    if any(each.turn == turn for each in state.queued):
+        return TurnReport(session=ledger.session, turn=turn, outcome="queued", seq=state.seq)
+    if (open_turn := find_turn(state, turn)) is not None:
+        return _open(ledger, open_turn)
+    if (ending := await _ending(ledger, turn)) is not None:
+        return _ended(ledger, turn, ending)
+    return TurnReport(session=ledger.session, turn=turn, outcome="completed", seq=state.seq)
+
+
+def _open(ledger: Ledger, turn: Turn) -> TurnReport:
+    waiting = turn.phase is Phase.PARKED and bool(turn.waiting)
+    asked = [approval_report(ledger.session, ledger.instance, turn, call.approval) for call in turn.waiting if call.approval is not None]
+    return TurnReport(
+        session=ledger.session,
+        turn=turn.turn,
+        outcome="waiting" if waiting else "running",
+        approvals=tuple(asked),
+        usage=turn.usage,
+        seq=ledger.state.seq,
+    )
+
+
+async def _ending(ledger: Ledger, turn: TurnId) -> Ending | None:
+    """From memory if it ended lately, else from its place in the journal."""
+    if (known := ledger.endings.get(turn)) is not None:
+        return known
+    result = ledger.state.results.get(turn)
+    if result is None:
+        return None
+
+    def stop_at_first(record: Record) -> None:
+        raise _Found(record)
+
+    try:
+        await ledger.journal.load(stop_at_first, after=result.seq - 1)
+    except _Found as found:
+        event = decode(found.record.type, found.record.version, found.record.body, seq=found.record.seq)
+        if isinstance(event, TurnEnded):
+            return Ending(found.record.seq, event, Usage())
+    return None
+
+
+def _ended(ledger: Ledger, turn: TurnId, ending: Ending) -> TurnReport:
+    event = ending.event
+    failed = event.outcome != "completed"
+    return TurnReport(
+        session=ledger.session,
+        turn=turn,
+        outcome=event.outcome,
+        reply=event.reply,
+        error=ErrorReport(event.code or event.outcome, event.message or event.outcome, event.hint or "") if failed else None,
+        usage=ending.usage,
+        seq=ending.seq,
+    )
+
+
+def phase_of(state: SessionState) -> str:
+    """The session's one word: its running turn's phase, else parked, queued or idle."""
+    if state.running is not None:
+        return state.turns[state.running].phase.value
+    if state.turns:
+        return Phase.PARKED.value
+    return "queued" if state.queued else "idle"
+
+
+async def session_report(ledger: Ledger) -> SessionReport:
+    state, mark = ledger.state, ledger.journal.sealed
+    return SessionReport(
+        session=ledger.session,
+        instance=ledger.instance,
+        phase="sealed" if mark is not None else phase_of(state),
+        seq=state.seq,
+        sealed=SealedReport(mark.code, mark.detail, mark.at_seq) if mark is not None else None,
+        journal=tuple(str(path) for path in ledger.journal.where()),
+        quarantine=tuple(await ledger.journal.quarantined()),
+        turns=state.turns_ended + len(state.turns),
+        owes=() if mark is not None else tuple(type(effect).__name__ for effect in react(state)),
+        usage=state.usage,
+        queued=len(state.queued),
+        parked=tuple(turn.turn for turn in state.turns.values() if turn.phase is Phase.PARKED),
+        model=state.model,
+        agent=state.agent,
+    )

@@ -1,0 +1,72 @@
+"""What the runtime is given: ports, agents and settings of now. Built by `wiring.py`, or by a test."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from holdfast.errors import Unusable
+from holdfast.ports.clock import Clock
+from holdfast.ports.index import Index
+from holdfast.ports.journal_store import JournalStore
+from holdfast.ports.model import Model, ModelCatalogue
+from holdfast.ports.notifier import Notifier
+from holdfast.ports.tools import ToolBox
+from holdfast.session.authority import Workspace
+from holdfast.session.policy import Policy
+
+
+class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent as settings or a program describe it. `tools` are names in the box, in the order the model sees them."""
+
+    name: str
+    model: str
+    instructions: str = ""
+    tools: tuple[str, ...] = ()
+
+
+class ModelTimes(msgspec.Struct, frozen=True):
+    """How long a model may be silent, and how failures are spaced."""
+
+    first_token_seconds: float = 120.0
+    gap_seconds: float = 60.0
+    retry_seconds: float = 0.5
+
+
+@dataclass(kw_only=True)
+class World:
+    """Everything that the runtime moves by. One per open home."""
+
+    store: JournalStore
+    models: ModelCatalogue
+    tools: ToolBox
+    notifier: Notifier
+    clock: Clock
+    index: Index
+    agents: Mapping[str, AgentSpec]
+    default_agent: str
+    policy: Callable[[], Policy]
+    """Settings of now: read again for every decision, so that tightening applies at once."""
+    folder_identity: Callable[[str], str | None]
+    """`dev:ino` of a folder, or None when there is none."""
+    home: str | None = None
+    secrets: tuple[str, ...] = ()
+    tool_timeout_seconds: float = 120.0
+    model_times: ModelTimes = field(default_factory=ModelTimes)
+
+    def agent(self, name: str | None) -> AgentSpec:
+        wanted = name or self.default_agent
+        try:
+            return self.agents[wanted]
+        except KeyError:
+            known = ", ".join(sorted(self.agents))
+            raise Unusable(f"there is no agent {wanted!r}", code="unknown_agent", hint=f"known agents: {known}") from None
+
+    def model(self, name: str) -> Model:
+        return self.models.resolve(name)
+
+    def workspace(self, path: str) -> Workspace:
+        identity = self.folder_identity(path)
+        if identity is None:
+            raise Unusable(f"{path} is no folder", code="no_workspace", hint="name an existing folder with --workspace")
+        return Workspace(path, identity)

@@ -1,0 +1,67 @@
+"""
+How calls are given the one result that is already decided, in the same words whether it is said at once or after a crash.
+
+A decision that takes several records (a denial and its result, a supersede and all its results) is durable with the first of them. If a crash cuts the
+rest off, `react` owes a `Finish`, and these are the records that follow.
+"""
+
+from holdfast.ids import InputId
+from holdfast.session.events import ApprovalAnswered, ApprovalClosed, CallFinished, CallOutcome, PromptKind, SessionEvent, TurnEnded
+from holdfast.session.state import Call, CallStatus, Turn
+
+_WHEN_CLOSED: dict[str, tuple[CallOutcome, str]] = {
+    "expired": ("denied", "Not run: nobody answered in time."),
+    "superseded": ("superseded", "Not run: the person sent another message instead of answering."),
+    "cancelled": ("cancelled", "Not run: it was cancelled."),
+    "voided": ("voided", "Not run: what would run has changed, or may no longer run."),
+}
+
+
+def result_of_answer(call: Call, kind: PromptKind, answer: ApprovalAnswered) -> CallFinished | None:
+    """A denial and a question's answer are results at once; an approval only once it ran."""
+    if answer.option == "deny":
+        why = f": {answer.reason}" if answer.reason else ""
+        return CallFinished(turn=answer.turn, call=call.call, outcome="denied", text=f"Not run: {answer.by} denied it{why}.", code="denied")
+    if kind == "question":
+        text = answer.reason if answer.option == "answer" else answer.option
+        return CallFinished(turn=answer.turn, call=call.call, outcome="ok", text=f"{answer.by} answered: {text}")
+    return None
+
+
+def result_of_closing(turn: Turn, call: Call, closed_as: str) -> CallFinished:
+    outcome, text = _WHEN_CLOSED[closed_as]
+    return CallFinished(turn=turn.turn, call=call.call, outcome=outcome, text=text, code=closed_as)
+
+
+def owed_result(turn: Turn, call: Call) -> CallFinished | None:
+    """The result of a call whose prompt is over, where the record of it is missing."""
+    approval = call.approval
+    if approval is None or not call.owes_result:
+        return None
+    if approval.closed_as is not None:
+        return result_of_closing(turn, call, approval.closed_as)
+    return result_of_answer(call, approval.asked.kind, approval.answer) if approval.answer is not None else None
+
+
+def superseding(turn: Turn, by: InputId) -> list[SessionEvent]:
+    """Every call not started gets a synthetic result, answered ones too: the person has moved on."""
+    events: list[SessionEvent] = []
+    for call in turn.calls:
+        if call.status is CallStatus.FINISHED:
+            continue
+        if (owed := owed_result(turn, call)) is not None:
+            events.append(owed)
+            continue
+        if call.approval is not None:
+            events.append(
+                ApprovalClosed(
+                    approval=call.approval.asked.approval,
+                    turn=turn.turn,
+                    call=call.call,
+                    closed_as="superseded",
+                    reason=f"a later message ({by}) took its place",
+                )
+            )
+        events.append(result_of_closing(turn, call, "superseded"))
+    events.append(TurnEnded(turn=turn.turn, outcome="superseded", code="superseded", message="a later message took its place", by_input=by))
+    return events

@@ -1,0 +1,74 @@
+"""
+Hands without a key: what other programs do to a journal's files. Each is a plain edit through the file system, as an editor, a backup
+tool or an attacker would make it; none of them imports anything that could sign a record.
+"""
+
+import os
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from mmap import mmap
+from pathlib import Path
+
+
+def append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def edit(path: Path, old: bytes, new: bytes) -> None:
+    """Change bytes in place, same length; the inode and everything around them stay."""
+    if len(old) != len(new):
+        raise ValueError(f"{old!r} and {new!r} differ in length")
+    content = path.read_bytes()
+    at = content.index(old)
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(new)
+
+
+def flip(path: Path, at: int) -> None:
+    """Flip one bit of one byte."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+
+
+def edit_mapped(path: Path, old: bytes, new: bytes) -> None:
+    """The same through a memory map, which no write call shows."""
+    with path.open("r+b") as file, mmap(file.fileno(), 0) as mapped:
+        at = mapped.find(old)
+        mapped[at : at + len(new)] = new
+        mapped.flush()
+
+
+def cut(path: Path, size: int) -> None:
+    os.truncate(path, size)
+
+
+def replace(path: Path, content: bytes) -> None:
+    """As backup tools and editors do: a new file renamed over the old one, so another inode."""
+    mode = path.stat().st_mode
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_bytes(content)
+    beside.chmod(mode)
+    beside.replace(path)
+
+
+@contextmanager
+def same_times(path: Path) -> Generator[None, None, None]:
+    """Whatever happens inside, the file's times are as before."""
+    before = path.stat()
+    yield
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def touch(path: Path) -> None:
+    path.touch()
+
+
+def older_copy(path: Path, into: Path) -> Path:
+    """A copy to be put back later, times and mode included."""
+    return Path(shutil.copy2(path, into / path.name))

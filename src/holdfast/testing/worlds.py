@@ -1,0 +1,80 @@
+"""
+Worlds for the conformance suite: one home that several processes share, and outside hands that reach its bytes.
+
+A store joins the suite by bringing a world. Nothing in `World` is file-shaped: rows of a table can be copied, put back and changed as well.
+"""
+
+from typing import Any, Protocol
+
+from holdfast.adapters.inmemory import InMemoryDisk, InMemoryStore
+from holdfast.ids import SessionId
+from holdfast.ports.clock import Clock
+from holdfast.ports.journal_store import Draft, JournalStore
+
+
+class World(Protocol):
+    """One home, and what may happen to it from outside."""
+
+    async def store(self, *, clock: Clock | None = None) -> JournalStore:
+        """A new process on this home."""
+        ...
+
+    async def die_driving(self, session: SessionId) -> int:
+        """A process elsewhere becomes the session's driver and dies without a word; its epoch."""
+        ...
+
+    async def flip(self, session: SessionId, needle: bytes) -> None:
+        """Change one byte of the stored record whose body holds `needle`; nothing else changes, lengths included."""
+        ...
+
+    async def forge(self, session: SessionId, draft: Draft) -> None:
+        """Append a row of perfect shape, made without the key."""
+        ...
+
+    async def copy(self, session: SessionId) -> Any:
+        """The journal's bytes as they are, without its anchor."""
+        ...
+
+    async def put_back(self, session: SessionId, copy: Any) -> None:
+        """Replace the journal's bytes by a copy taken earlier, of this life or of another."""
+        ...
+
+    def read_quarantined(self, where: str) -> bytes:
+        """What lies at a place that `quarantine` named."""
+        ...
+
+
+class MemoryWorld:
+    def __init__(self) -> None:
+        self.disk = InMemoryDisk()
+
+    async def store(self, *, clock: Clock | None = None) -> JournalStore:
+        return InMemoryStore(self.disk, clock=clock)
+
+    async def die_driving(self, session: SessionId) -> int:
+        process = InMemoryStore(self.disk)
+        claim = await (await process.open(session)).claim()
+        assert claim is not None
+        process.crash()
+        return claim.epoch
+
+    async def flip(self, session: SessionId, needle: bytes) -> None:
+        entries = self.disk.living(session).entries
+        (seq,) = (seq for seq, entry in enumerate(entries, 1) if needle in entry.body)
+        self.disk.flip(session, seq)
+
+    async def forge(self, session: SessionId, draft: Draft) -> None:
+        self.disk.forge(session, draft)
+
+    async def copy(self, session: SessionId) -> Any:
+        return self.disk.copy(session)
+
+    async def put_back(self, session: SessionId, copy: Any) -> None:
+        self.disk.put_back(session, copy)
+
+    def read_quarantined(self, where: str) -> bytes:
+        for life in self.disk.lives.values():
+            for number, (kind, payload) in enumerate(life.quarantine):
+                if where == f"memory:{life.session}/{life.instance}/quarantine/{number}-{kind}":
+                    return payload
+        raise LookupError(where)

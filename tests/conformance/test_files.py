@@ -1,0 +1,17 @@
+"""The store of files keeps the port's contract."""
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.conformance import JournalStoreSuite
+from holdfast.testing.files_world import FilesWorld
+
+
+class TestFileStore(JournalStoreSuite):
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> Generator[FilesWorld, None, None]:
+        world = FilesWorld(tmp_path / "home")
+        yield world
+        world.close()

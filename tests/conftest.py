@@ -1,0 +1,58 @@
+"""
+What every test gets: Hypothesis' profiles, and a plain word when the system lacks a program.
+
+A missing program skips the test with the reason, so that a plain user can run `make test` anywhere.
+Where CI=true it fails the test: there a skip would hide that a promise went untested.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The same examples in every run: a red `make test` is red for everybody.
+settings.register_profile(
+    "quick",
+    derandomize=True,
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+# New examples in every run; what fails is printed as a line that repeats it.
+settings.register_profile(
+    "long",
+    deadline=None,
+    max_examples=2000,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+# A plain user's PATH often lacks the folders where Debian keeps mkfs.ext4 and losetup.
+SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+
+def find_or_give_up(program: str) -> str:
+    """Path of a system program; skips the test without it, fails it where CI=true."""
+    found = shutil.which(program, path=SEARCH_PATH)
+    if found is not None:
+        return found
+    reason = f"needs the program {program}, which is not installed"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def needs() -> Callable[[str], str]:
+    """`strace = needs("strace")`: its path, or the test ends here."""
+    return find_or_give_up
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """`@pytest.mark.needs_system("strace", "bwrap")`: checked before any fixture is made."""
+    for mark in item.iter_markers("needs_system"):
+        for program in mark.args:
+            find_or_give_up(program)

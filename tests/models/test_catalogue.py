@@ -1,0 +1,126 @@
+"""From names to models: cheap, lazy, and with a next step wherever a name can't be used."""
+
+import asyncio
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.test import TestModel as ForeignTestModel
+from pydantic_ai.providers import infer_provider_class
+
+from holdfast.adapters.models import catalogue as module
+from holdfast.adapters.models.catalogue import Catalogue
+from holdfast.adapters.models.providers import PROVIDERS
+from holdfast.errors import Unusable
+from holdfast.ports.model import ModelFailed, ModelRequest
+from holdfast.session.messages import ProposedCall, UserMessage
+from holdfast.testing.models import ScriptModel
+
+HELLO = ModelRequest(instructions="Be kind.", messages=(UserMessage("hello", "alice"),))
+
+LAZY = """
+import sys
+from holdfast.adapters.models.catalogue import Catalogue
+catalogue = Catalogue({"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"})
+names = [catalogue.resolve(name).name for name in ("demo", "openai:gpt-5", "anthropic:claude-opus-5")]
+print(names, sorted({"pydantic_ai", "pydantic", "openai", "anthropic", "httpx", "httpx2"} & set(sys.modules)))
+"""
+
+
+def test_resolving_imports_no_provider() -> None:
+    """Nor the library under it: that takes a second, and only a call needs it."""
+    done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True, check=True)
+    assert done.stdout == "['demo', 'openai:gpt-5', 'anthropic:claude-opus-5'] []\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said", "hint"),
+    [
+        ("gpt-5", "unknown_model", "'gpt-5'", "PROVIDER:MODEL"),
+        ("opnai:gpt-5", "unknown_model", "did you mean 'openai'?", "PROVIDER:MODEL"),
+        ("openai:", "unknown_model", "'openai:'", "PROVIDER:MODEL"),
+        ("", "unknown_model", "''", "PROVIDER:MODEL"),
+        ("litellm:x", "unknown_model", "'litellm:x'", "PROVIDER:MODEL"),
+        ("openai:gpt-5", "model_key_missing", "OPENAI_API_KEY", "set OPENAI_API_KEY"),
+        ("anthropic:claude-opus-5", "model_key_missing", "ANTHROPIC_API_KEY", "set ANTHROPIC_API_KEY"),
+        ("ollama:llama3", "model_key_missing", "OLLAMA_BASE_URL", "set OLLAMA_BASE_URL"),
+        ("groq:llama", "model_package_missing", "the package groq", "pydantic-ai-slim[groq]"),
+        ("google:gemini", "model_package_missing", "the package google.genai", "pydantic-ai-slim[google]"),
+        ("script:", "unknown_model", "no file", "script:FILE"),
+        ("script:/nowhere/at/all", "unknown_model", "can't be read", "script:FILE"),
+        ("object:openai:gpt-5", "unknown_model", "is an object", "--app"),
+        ("script-object:abc", "unknown_model", "is an object", "--app"),
+    ],
+)
+def test_a_name_that_cannot_be_used_comes_with_the_next_step(name: str, code: str, said: str, hint: str) -> None:
+    """What is wrong, and what to do about it."""
+    with pytest.raises(Unusable) as caught:
+        Catalogue({}).resolve(name)
+    assert caught.value.code == code
+    assert said in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_without_pydantic_ai_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The base install has no providers."""
+    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    with pytest.raises(Unusable) as caught:
+        Catalogue({"OPENAI_API_KEY": "k"}).resolve("openai:gpt-5")
+    assert (caught.value.code, caught.value.hint) == ("model_package_missing", 'pip install "holdfast[models]"')
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_every_provider_of_the_table_is_one_that_pydantic_ai_knows(name: str) -> None:
+    """A name that resolves here must not turn out unknown at the first call."""
+    try:
+        infer_provider_class(name)
+    except ImportError as exc:
+        assert PROVIDERS[name].extra in str(exc)  # noqa: PT017 - known, and its package is not installed
+
+
+@pytest.mark.parametrize("name", ["openai:gpt-5", "anthropic:claude-opus-5"])
+def test_a_key_that_is_gone_by_the_first_call_fails_the_call(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the process: the provider's own complaint is told as unavailable."""
+    for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    model = Catalogue({"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}).resolve(name)
+    assert model.context_tokens is None
+    with pytest.raises(ModelFailed) as caught:
+        asyncio.run(model.call(HELLO, on_text=lambda _: None))
+    assert (caught.value.kind, caught.value.may_pass) == ("unavailable", False)
+    assert "API_KEY" in caught.value.message
+
+
+def test_the_window_is_known_where_the_price_list_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offline, from what ships with Pydantic AI."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    assert Catalogue().resolve("demo").context_tokens is None
+    assert (Catalogue().resolve("anthropic:claude-opus-5").context_tokens or 0) >= 200_000
+
+
+def answer(messages: Any, info: Any) -> ModelResponse:  # noqa: ARG001
+    return ModelResponse(parts=[TextPart("hi"), ToolCallPart("now", {"zone": "UTC"}, "call_1"), TextPart("bye")])
+
+
+def test_any_model_object_of_pydantic_ai_can_be_registered() -> None:
+    """Those that stream and those that don't; each under a name of its own that only this process knows."""
+    catalogue = Catalogue()
+    function, stock = FunctionModel(answer, model_name="f"), ForeignTestModel(custom_output_text="one two")
+    first, second = catalogue.register(function), catalogue.register(FunctionModel(answer, model_name="f"))
+    assert (first.name, second.name) == ("object:function:f", "object:function:f#2")
+    assert catalogue.register(function) is first is catalogue.resolve(first.name)
+    heard: list[str] = []
+    said = asyncio.run(first.call(HELLO, on_text=heard.append))
+    assert said.text == "".join(heard) == "hi\n\nbye"
+    assert said.calls == (ProposedCall("now", '{"zone":"UTC"}', "call_1"),)
+    heard.clear()
+    assert asyncio.run(catalogue.register(stock).call(HELLO, on_text=heard.append)).text == "".join(heard) == "one two"
+
+
+def test_a_model_of_ours_is_registered_as_it_is() -> None:
+    """A ScriptModel is found again by its name."""
+    catalogue, model = Catalogue(), ScriptModel(["hi"])
+    assert catalogue.register(model) is model is catalogue.resolve(model.name)

@@ -1,0 +1,272 @@
+"""Functions as tools: typed arguments refused before anyone is asked, outcomes known, the function still a function."""
+
+import asyncio
+import enum
+import threading
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+import pydantic
+import pytest
+
+from holdfast.adapters.tools.python import tool
+from holdfast.errors import InvariantBroken, Unusable
+from holdfast.ports.tools import CannotBind, InvalidArguments, ToolCall
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Box(msgspec.Struct):
+    name: str
+    points: list[Point] = []
+
+
+class Order(pydantic.BaseModel):
+    item: str
+    count: int = pydantic.Field(default=1, ge=1)
+
+
+@tool
+async def restart_service(service: str, region: str = "eu-1") -> str:
+    """Restart one production service."""
+    return f"{service} restarted in {region}"
+
+
+@tool(contract="pure", mode="auto", audience="team", free=["note"], name="draw-it", timeout_seconds=5)
+def draw(
+    box: Box,
+    colour: Colour,
+    size: Literal["s", "m"] = "s",
+    orders: list[Order] | None = None,
+    weights: dict[str, float] | None = None,
+    note: str = "",
+) -> dict[str, Any]:
+    """Draw."""
+    return {"box": box.name, "points": [(p.x, p.y) for p in box.points], "colour": colour.value, "size": size, "orders": [o.count for o in orders or []]}
+
+
+@tool
+def who(call: ToolCall, greeting: str) -> str:
+    return f"{greeting} {call.requester} {call.idempotency_key} {call.workspace}"
+
+
+def test_defaults_are_the_safe_ones() -> None:
+    definition = restart_service.definition
+    assert (definition.contract, definition.default_mode, definition.audience) == ("once", "ask", "personal")
+    assert definition.description == "Restart one production service."
+    assert msgspec.json.decode(definition.parameters) == {
+        "type": "object",
+        "properties": {"service": {"type": "string"}, "region": {"type": "string", "default": "eu-1"}},
+        "required": ["service"],
+        "additionalProperties": False,
+    }
+
+
+def test_a_tool_is_still_the_function_it_was() -> None:
+    assert asyncio.run(restart_service("api")) == "api restarted in eu-1"
+    assert restart_service.__wrapped__.__name__ == "restart_service"
+    assert draw(Box("b"), Colour.RED)["box"] == "b"
+
+
+def test_arguments_are_completed_in_the_schemas_order() -> None:
+    assert restart_service.validate(b'{"region":"us", "service":"api"}') == b'{"service":"api","region":"us"}'
+    assert restart_service.validate(b'{"service":"api"}') == b'{"service":"api","region":"eu-1"}'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (b"[]", "object"),
+        (b'{"service":1}', "service"),
+        (b"{}", "service"),
+        (b'{"service":"a","regoin":"b"}', "regoin"),
+        (b'{"service":"a","service":"b"}', "twice"),
+        (b'{"service":NaN}', "NaN"),
+        (b'{"service":1e999}', "number"),
+        (b'{"service":' + b"9" * 5000 + b"}", "integer"),
+        (b'{"service":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested"),
+        (b'{"service":"\\ud800"}', "surrogate"),
+        (b'{"service":"\xff"}', "UTF-8"),
+        (b'{"service":"' + b"x" * 600_000 + b'"}', "too many"),
+        (b'{"service":"a"', "strict JSON"),
+    ],
+)
+def test_bad_arguments_are_refused_with_the_fields_name(arguments: bytes, names: str) -> None:
+    with pytest.raises(InvalidArguments, match=names):
+        restart_service.validate(arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        b'{"box":{"name":"b","points":[{"x":1,"z":2}]},"colour":"red"}',  # a dataclass would drop z in silence
+        b'{"box":{"name":"b","lid":1},"colour":"red"}',  # and a struct the lid
+        b'{"box":{"name":"b"},"colour":"red","orders":[{"item":"i","price":1}]}',  # and Pydantic the price
+        b'{"box":{"name":"b"},"colour":"green"}',
+        b'{"box":{"name":"b"},"colour":"red","size":"xl"}',
+        b'{"box":{"name":"b"},"colour":"red","orders":[{"item":"i","count":"2"}]}',
+        b'{"box":{"name":"b"},"colour":"red","orders":[{"item":"i","count":0}]}',
+        b'{"box":{"name":"b","points":[{"x":"1"}]},"colour":"red"}',
+        b'{"box":{"name":"b"},"colour":"red","weights":{"a":"1"}}',
+    ],
+)
+def test_unknown_and_wrong_fields_are_refused_however_deep(arguments: bytes) -> None:
+    with pytest.raises(InvalidArguments):
+        draw.validate(arguments)
+
+
+def test_all_kinds_of_types_arrive_as_themselves(place: Any, run: Any) -> None:
+    returned = run(draw, place.scene(), box={"name": "b", "points": [{"x": 1}]}, colour="blue", orders=[{"item": "i", "count": 3}])
+    assert (returned.outcome, msgspec.json.decode(returned.text)) == (
+        "ok",
+        {"box": "b", "points": [[1, 0]], "colour": "blue", "size": "s", "orders": [3]},
+    )
+    schema = msgspec.json.decode(draw.definition.parameters)
+    assert set(schema["$defs"]) == {"Box", "Point", "Colour"}
+    assert draw.definition.name == "draw-it"
+
+
+def test_the_call_is_injected_and_not_in_the_schema(place: Any, run: Any) -> None:
+    assert "call" not in msgspec.json.decode(who.definition.parameters)["properties"]
+    with pytest.raises(InvalidArguments):
+        who.validate(b'{"greeting":"hi","call":{}}')
+    assert run(who, place.scene(), greeting="hi").text == f"hi alice k-1 {place.workspace}"
+
+
+def test_a_tools_exception_is_told_without_a_traceback(place: Any, run: Any) -> None:
+    @tool
+    def broken() -> None:
+        raise ValueError("no such service")
+
+    assert (run(broken, place.scene()).outcome, run(broken, place.scene()).text) == ("error", "ValueError: no such service")
+
+
+def test_a_tools_own_timeout_error_is_not_ours(place: Any, run: Any) -> None:
+    @tool
+    async def slow_peer() -> None:
+        raise TimeoutError("peer")
+
+    assert run(slow_peer, place.scene()).outcome == "error"
+
+
+def test_a_function_that_never_ends_is_timed_out(place: Any, run: Any) -> None:
+    release = threading.Event()
+
+    @tool(timeout_seconds=0.05)
+    def stuck() -> None:
+        release.wait()
+
+    @tool(timeout_seconds=0.05)
+    async def stuck_async() -> None:
+        await asyncio.Event().wait()
+
+    returned = run(stuck, place.scene())
+    assert (returned.outcome, "may still take effect" in returned.text) == ("timed_out", True)
+    release.set()
+    returned = run(stuck_async, place.scene())
+    assert (returned.outcome, "may still take effect" in returned.text) == ("timed_out", False)
+
+
+def test_a_result_that_is_no_json_is_a_known_error(place: Any, run: Any) -> None:
+    @tool
+    def odd() -> object:
+        return object()
+
+    assert run(odd, place.scene()).outcome == "error"
+
+
+def test_a_prepared_call_runs_at_most_once(place: Any, encode: Any) -> None:
+    ran: list[str] = []
+
+    @tool
+    def note(text: str) -> None:
+        ran.append(text)
+
+    async def twice() -> None:
+        arguments = note.validate(encode(text="a"))
+        binding = note.bind(arguments, place.scene())
+        prepared = await note.prepare(arguments, binding, place.scene(), idempotency_key="k")
+        await prepared.go(timeout_seconds=5, on_output=lambda _: None)
+        with pytest.raises(InvariantBroken):
+            await prepared.go(timeout_seconds=5, on_output=lambda _: None)
+        abandoned = await note.prepare(arguments, binding, place.scene(), idempotency_key="k")
+        await abandoned.abandon()
+        await abandoned.abandon()
+        with pytest.raises(InvariantBroken):
+            await abandoned.go(timeout_seconds=5, on_output=lambda _: None)
+
+    asyncio.run(twice())
+    assert ran == ["a"]
+
+
+def test_the_display_shows_every_argument_as_it_will_be_read(place: Any, encode: Any) -> None:
+    binding = restart_service.bind(restart_service.validate(encode(service="a\u202epi\nregion: x")), place.scene())
+    assert binding.display == 'restart_service\n| service: "a\\u202epi\\nregion: x"\n| region: "eu-1"'
+    assert binding.warnings == ("invisible or control characters: \\u202e",)
+
+
+def test_too_long_to_show_can_not_be_bound(place: Any, encode: Any) -> None:
+    with pytest.raises(CannotBind) as refused:
+        restart_service.bind(restart_service.validate(encode(service="x" * 21_000)), place.scene())
+    assert refused.value.code == "too_long"
+
+
+@pytest.mark.parametrize("secret", ["sk-live-12345", 'quo"ted\nsecret'])
+def test_a_secret_in_the_arguments_is_refused_and_one_in_a_result_hidden(place: Any, run: Any, encode: Any, secret: str) -> None:
+    @tool
+    def leak() -> str:
+        return f"it is {secret}!"
+
+    scene = place.scene(secrets=(secret,))
+    with pytest.raises(CannotBind) as refused:
+        restart_service.bind(restart_service.validate(encode(service=f"x{secret}x")), scene)
+    assert refused.value.code == "secret"
+    assert run(leak, scene).text == "it is [secret]!"
+
+
+def test_functions_a_model_could_not_call_are_refused_when_made() -> None:
+    def untyped(x) -> None: ...  # type: ignore[no-untyped-def]
+
+    def starred(*xs: int) -> None: ...
+
+    def typed(x: int) -> None: ...
+
+    def strange(x: threading.Thread) -> None: ...
+
+    for function in (untyped, starred, strange):
+        with pytest.raises(Unusable):
+            tool(function)
+    with pytest.raises(Unusable):
+        tool(free=["y"])(typed)
+    with pytest.raises(Unusable):
+        tool(name="no name")(typed)
+
+
+def test_other_code_is_another_definition() -> None:
+    def make(body: int) -> Any:
+        if body == 1:
+
+            @tool
+            def act(x: int) -> int:
+                return x + 1
+
+        else:
+
+            @tool
+            def act(x: int) -> int:
+                return x + 2
+
+        return act
+
+    assert make(1).definition.digest() != make(2).definition.digest()
+    assert make(1).definition.digest() == make(1).definition.digest()

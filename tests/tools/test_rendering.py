@@ -1,0 +1,115 @@
+"""What a person is shown hides nothing and looks like nothing else."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.limits import DISPLAY_CHARS_MAX
+from holdfast.session.rendering import TooLongToShow, fit, framed, read_back, render, render_content
+
+NASTY = st.text(
+    st.one_of(
+        st.characters(codec=None, exclude_categories=["Cs"]),
+        st.sampled_from(
+            "\\uU \t\n\r\x1b\u202e\u200b\u2066\u00a0\ufe0f\U000e0041\u0430\u0435\u03bf\uff52ae\u0301\u0327\u00e9\u212b\u1100\u1161\u3164;'\"0\u05d0\u0627"
+        ),
+    ),
+    max_size=60,
+)
+
+
+@given(NASTY)
+def test_what_is_shown_reads_back_to_what_runs(text: str) -> None:
+    """Two texts that look the same are the same: the showing can be undone exactly."""
+    assert read_back(render(text).text) == text
+    assert read_back(render_content(text).text) == text
+
+
+@given(NASTY)
+def test_only_printable_characters_and_newlines_are_shown(text: str) -> None:
+    for shown in (render(text).text, render_content(text).text):
+        assert all(char == "\n" or char.isprintable() for char in shown)
+        assert all(not line.endswith(" ") for line in shown.split("\n"))
+        assert not any(unicodedata.category(char) in ("Cf", "Cc", "Co", "Cn", "Cs") for char in shown if char != "\n")
+
+
+@given(NASTY)
+def test_no_shown_character_has_a_second_spelling(text: str) -> None:
+    """Normalising what is shown changes nothing, so composed and decomposed, fullwidth and plain never look alike."""
+    shown = render(text).text
+    assert unicodedata.normalize("NFKC", shown) == shown
+
+
+LIKE = str.maketrans("\u0430\u0435\u043e\u0440\u0441\uff52\uff4d\u03bf", "aeopcrmo")
+
+
+@given(st.text("aeopcrm \u0430\u0435\u043e\u0440\u0441\uff52\uff4d\u03bf", max_size=12), st.data())
+def test_look_alike_words_look_different(one: str, data: st.DataObject) -> None:
+    """To an eye that can't tell the letters apart, different texts still look different."""
+    choices = {plain: [plain, *(chr(char) for char, like in LIKE.items() if like == ord(plain))] for plain in "aeopcrm "}
+    other = "".join(data.draw(st.sampled_from(choices[char.translate(LIKE)])) for char in one)
+    if one != other:
+        assert render(one).text.translate(LIKE) != render(other).text.translate(LIKE)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ls -l", "ls -l"),
+        ("echo a\u202eb", "echo a\\u202eb"),
+        ("a\u200bb\ufeff", "a\\u200bb\\ufeff"),
+        ("ok\x1b[2K\rrm", "ok\\u001b[2K\\u000drm"),
+        ("\x1b]8;;http://x\x07y", "\\u001b]8;;http://x\\u0007y"),
+        ("rm x ", "rm x\\u0020"),
+        ("rm x \n", "rm x\\u0020\n"),
+        ("rm x\r", "rm x\\u000d"),
+        ("\uff52\uff4d", "\\uff52\\uff4d"),
+        ("p\u0430ypal", "p\\u0430ypal"),
+        ("ls\u00a0-l", "ls\\u00a0-l"),
+        ("a\U000e0041", "a\\U000e0041"),
+        ("v\ufe0f", "v\\ufe0f"),
+        ("e\u0301", "e\\u0301"),
+        ("rm \u2010rf", "rm \\u2010rf"),
+        ("\\u202e", "\\\\u202e"),
+        ("C:\\temp", "C:\\temp"),
+        ("a \u05d0 b", "a \\u05d0 b"),
+        ("für 日本語 привет", "für 日本語 привет"),
+    ],
+)
+def test_characters_that_hide_or_imitate_are_written_out(text: str, shown: str) -> None:
+    assert render(text).text == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("\uff52\uff4d -rf x", "look-alike characters: \\uff52\\uff4d"),
+        ("p\u0430ypal", "look-alike characters: p\\u0430ypal"),
+        ("a\u202eb", "invisible or control characters: \\u202e"),
+        ("ls" + " " * 50 + "; rm", "more than 40 spaces in a row: look to the far right"),
+        ("ls" + "\n" * 300 + "rm", "301 lines: read to the end"),
+    ],
+)
+def test_what_deserves_a_second_look_is_flagged(text: str, warning: str) -> None:
+    assert warning in render(text).warnings
+
+
+def test_plain_text_is_not_flagged() -> None:
+    assert render("git commit -m 'fix für Jürgen'").warnings == ()
+
+
+def test_prose_keeps_its_quotes_and_commands_do_not() -> None:
+    text = "\u201cquoted\u201d \u2014 so"
+    assert (render_content(text).text, render(text).text) == (text, "\\u201cquoted\\u201d \\u2014 so")
+
+
+def test_every_line_is_framed_so_none_passes_for_ours() -> None:
+    assert framed("a\nrun in\n") == "| a\n| run in\n| "
+
+
+def test_what_is_too_long_to_judge_is_refused_whole() -> None:
+    assert fit("x" * DISPLAY_CHARS_MAX)
+    with pytest.raises(TooLongToShow):
+        fit("x" * (DISPLAY_CHARS_MAX + 1))

@@ -1,0 +1,81 @@
+"""Which commands a remembered approval may cover: only those whose bytes say what happens."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.adapters.tools.shell import Shell
+from holdfast.adapters.tools.shell_reading import read_command
+
+READABLE = [
+    "ls",
+    "ls -la 'a b' \"c d\"",
+    "echo done > out.txt",
+    "cat < in.txt >> out.txt 2>&1",
+    "ls 2>/dev/null",
+    "grep -n x a.txt | sort | uniq -c",
+    "mkdir -p a && touch a/b || echo no; pwd",
+    "find . -name x.py",
+    "tar -cf out.tar dir",
+    "cd sub && ls",
+    "sed -n 1,20p a.txt",
+    "cp ~/a b",
+    "ls\npwd",
+]
+UNREADABLE = [
+    # substitution, expansion, patterns, escapes
+    "echo $(id)", "echo `id`", "cat <(ls)", "echo $HOME", "echo ${X:-y}", "echo $((1+1))", "rm *.log", "ls a?", "ls [ab]", "echo {a,b}", "l\\s", "echo $'x'",
+    'echo "$X"', 'echo "a\\"b"', "ls ~root", "ls \\\n-l",
+    # control flow, functions, background, here documents, assignments, comments
+    "if true; then ls; fi", "for x in a; do ls; done", "while :; do ls; done", "case a in a) ls;; esac", "f() { ls; }; f", "(ls)", "{ ls; }", "! ls",
+    "ls &", "ls & pwd", "cat <<E\nx\nE", "cat <<< x", "X=1 ls", "X=1", "LD_PRELOAD=./x.so ls", "export PATH=.", "ls # rm", "[[ -f x ]]", "ls |& cat", "",
+    "ls '", "ls && ", "ls ;; pwd",
+    # wrappers
+    "env ls", "env -S 'sh -c id'", "/usr/bin/env ls", "sudo ls", "xargs rm", "nohup ls", "time ls", "timeout 5 ls", "nice ls", "setsid ls", "stdbuf -o0 ls",
+    "watch ls", "ssh host ls", "eval ls", "exec ls", "command ls", "builtin echo", "source x", ". x", "trap ls EXIT", "alias l=ls", "set -x", "strace ls",
+    "find . -exec rm {} +", "find . -execdir sh x", "find . -ok rm x", "find . -fprintf x y", "tar xf a --checkpoint=1 --checkpoint-action=exec=sh",
+    "tar --to-command=sh -xf a", "tar -I sh -xf a", "tar -xIf sh a", "rsync -e sh a b", "git -c core.pager=sh log", "git --exec-path=. status", "git difftool",
+    "git bisect run x", "git rebase --exec x", "git -C x status", "git log --ext-diff", "git fetch --upload-pack=x", "git", "git my-alias", "sort --compress-program=sh x",
+    "split --filter=sh x", "rg --pre sh x", "sed -i s/a/b/e x", "sed e", "busybox sh",
+    # interpreters and whatever runs what it reads
+    "sh -c id", "bash x.sh", "dash x", "python x.py", "python3 -c 1", "python3.11 x", "perl -e 1", "perl5.36.0 -e 1", "node x.js", "awk 1 x", "gawk 1", "make", "npm run x",
+    "pip install x", "docker run x", "vim x", "less x", "pytest", "/usr/bin/python3 x", "PYTHON3 x",
+    # invisible characters and words that are not what they seem
+    "ls\r", "ls\u00a0-l", "ls \u202e", "l\u200bs",
+    # programs that may change, or are not there
+    "./build.sh", "no-such-program-here x", "cd sub && ./x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", READABLE)
+def test_plain_commands_can_be_covered(place: Any, encode: Any, command: str) -> None:
+    shell = Shell()
+    assert shell.bind(shell.validate(encode(command=command)), place.scene()).readable
+
+
+@pytest.mark.parametrize("command", UNREADABLE)
+def test_what_may_do_something_else_next_time_is_never_covered(place: Any, encode: Any, command: str) -> None:
+    (place.workspace / "build.sh").write_text("#!/bin/sh\nls\n")
+    (place.workspace / "build.sh").chmod(0o755)
+    shell = Shell()
+    if command:
+        assert not shell.bind(shell.validate(encode(command=command)), place.scene()).readable
+    else:
+        assert read_command(command).unreadable
+
+
+@pytest.mark.parametrize("joint", [";", " && ", " | ", "\n", " || "])
+def test_more_than_fifty_commands_are_not_read(joint: str) -> None:
+    assert read_command(joint.join(["ls"] * 50)).unreadable is None
+    assert read_command(joint.join(["ls"] * 51)).unreadable is not None
+
+
+def test_a_program_by_another_name_is_still_that_program(place: Any, encode: Any) -> None:
+    (place.workspace / "harmless").symlink_to("/bin/bash")
+    shell = Shell()
+    assert not shell.bind(shell.validate(encode(command=f"{place.workspace}/harmless x")), place.scene()).readable
+
+
+def test_deep_nesting_is_read_without_recursion() -> None:
+    assert read_command("(" * 5000 + "ls" + ")" * 5000).unreadable is not None
+    assert read_command("$(" * 3000 + "ls" + ")" * 3000).unreadable is not None

@@ -1,0 +1,95 @@
+"""The tools of a process, by name."""
+
+import asyncio
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.adapters.tools.now import now
+from holdfast.adapters.tools.python import tool
+from holdfast.adapters.tools.questions import ask_person
+from holdfast.adapters.tools.toolbox import BUILTIN_NAMES, Toolbox, builtin_tools, load_tool
+from holdfast.errors import InvariantBroken, Unusable
+from holdfast.ports.tools import InvalidArguments, ToolBox
+
+
+@tool
+def helper(x: int) -> int:
+    return x
+
+
+def test_the_built_in_tools_are_as_promised() -> None:
+    facts = {one.definition.name: (one.definition.contract, one.definition.default_mode, one.definition.kind, one.definition.audience) for one in builtin_tools()}
+    assert facts == {
+        "ask_person": ("once", "auto", "question", "team"),
+        "list_files": ("pure", "auto", "read_file", "team"),
+        "now": ("pure", "auto", "plain", "public"),
+        "read_file": ("pure", "auto", "read_file", "team"),
+        "search_files": ("pure", "auto", "read_file", "team"),
+        "shell": ("once", "ask", "shell", "personal"),
+        "write_file": ("once", "ask", "write_file", "personal"),
+    }
+
+
+def test_definitions_are_the_same_in_every_process() -> None:
+    assert [one.definition.digest() for one in builtin_tools()] == [one.definition.digest() for one in builtin_tools()]
+    for one in builtin_tools():
+        assert msgspec.json.decode(one.definition.parameters)["type"] == "object"
+
+
+def test_a_toolbox_finds_by_name_and_refuses_doubles() -> None:
+    box: ToolBox = Toolbox([*builtin_tools(), helper])
+    assert box.get("helper") is helper
+    assert box.get("none") is None
+    assert list(box.names()) == sorted([*BUILTIN_NAMES, "helper"])
+    with pytest.raises(Unusable):
+        Toolbox([*builtin_tools(), tool(name="shell")(lambda: None)])
+
+
+def test_tools_are_loaded_by_the_names_of_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bot", sys.modules[__name__])
+    builtins = builtin_tools()
+    assert load_tool("bot:helper", builtins) is helper
+    assert load_tool("shell", builtins).definition.name == "shell"
+    for name in ("shel", "no_such_module:x", "bot:none", "bot:sys"):
+        with pytest.raises(Unusable) as refused:
+            load_tool(name, builtins)
+        assert refused.value.hint
+
+
+def test_the_time_is_told(place: Any, run: Any) -> None:
+    assert run(now(lambda: 0), place.scene()).text == "1970-01-01T00:00:00+00:00"
+    with pytest.raises(InvalidArguments):
+        now().validate(b'{"zone":"x"}')
+
+
+def test_a_question_is_shown_and_never_run(place: Any, encode: Any) -> None:
+    asking = ask_person()
+    arguments = asking.validate(encode(question="Which one?\x1b[2K", choices=["red", "blue"]))
+    binding = asking.bind(arguments, place.scene())
+    assert binding.display == "the agent asks\n| Which one?\\u001b[2K\n  1. red\n  2. blue"
+
+    async def go() -> None:
+        prepared = await asking.prepare(arguments, binding, place.scene(), idempotency_key="k")
+        await prepared.go(timeout_seconds=5, on_output=lambda _: None)
+
+    with pytest.raises(InvariantBroken):
+        asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"question": " "}, {"question": "q", "choices": ["a", "a"]}, {"question": "q", "choices": [""]}, {"question": "q", "choices": ["x"] * 13}, {"question": "q", "choices": ["a\nb"]}]
+)
+def test_questions_nobody_could_answer_are_refused(encode: Any, arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArguments):
+        ask_person().validate(encode(**arguments))
+
+
+def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+    import subprocess
+
+    code = "import sys, holdfast.adapters.tools.toolbox as t; t.builtin_tools(); print([m for m in ('pydantic', 'tree_sitter', 'tree_sitter_bash') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env={"PYTHONPATH": ":".join(sys.path)})
+    assert done.stdout == "[]\n"

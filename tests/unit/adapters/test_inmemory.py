@@ -1,0 +1,171 @@
+"""The reference store's own powers: faults, crashes, lost notices, one write for many. The contract: tests/conformance."""
+
+import asyncio
+
+import pytest
+
+from holdfast.adapters.inmemory import HOME, Crashed, Fault, InMemoryDisk, InMemoryNotifier, InMemoryStore
+from holdfast.errors import Busy, HoldfastError, InDoubt, NotSaved, Takeover, Untrusted
+from holdfast.ids import SessionId
+from holdfast.ports.journal_store import Check
+from holdfast.testing.conformance import OPS, OTHER, born, everything, home_state, note, says, texts
+from holdfast.testing.loop import in_loop
+
+
+async def reread(disk: InMemoryDisk) -> list[str]:
+    return texts(await everything(await InMemoryStore(disk).open(OPS)))
+
+
+@in_loop
+async def test_appends_begun_together_are_one_write() -> None:
+    store = InMemoryStore()
+    journal = await born(store)
+    before = store.disk.commits
+    await asyncio.gather(*(journal.append(says(f"{n}"), since=journal.head) for n in range(10)))
+    assert store.disk.commits == before + 1
+
+
+FAULTS = [
+    # fault, error, survives, handle still works
+    (Fault.BUSY, Busy, False, True),
+    (Fault.NOT_SAVED, NotSaved, False, True),
+    (Fault.IN_DOUBT_WRITTEN, InDoubt, True, False),
+    (Fault.IN_DOUBT_NOT_WRITTEN, InDoubt, False, False),
+    (Fault.CRASH_WRITTEN, Crashed, True, False),
+    (Fault.CRASH_NOT_WRITTEN, Crashed, False, False),
+]
+
+
+@pytest.mark.parametrize(("fault", "error", "survives", "goes_on"), FAULTS)
+@pytest.mark.parametrize("many", [1, 3])
+@in_loop
+async def test_a_fault_strikes_the_whole_commit(
+    fault: Fault, error: type[BaseException], survives: bool, goes_on: bool, many: int
+) -> None:
+    """Everybody in it hears the same, and the bytes are as the fault says; the next process goes on from there."""
+    store = InMemoryStore()
+    journal = await born(store)
+    store.disk.fail_next(fault)
+    work = [journal.append(says(f"{n}"), since=journal.head) for n in range(many)]
+    outcomes = await asyncio.gather(*work, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [error] * many
+    expected = ["born", *(f"{n}" for n in range(many) if survives)]
+    assert await reread(store.disk) == expected
+    if goes_on:
+        await journal.append(says("after"), since=journal.head)
+    else:
+        with pytest.raises(error):
+            await journal.append(says("after"), since=journal.head)
+    fresh = await InMemoryStore(store.disk).open(OPS)
+    await fresh.append(says("later"), since=fresh.head, check=Check.FENCE)
+    assert await reread(store.disk) == [*expected, *(["after"] if goes_on else []), "later"]
+
+
+def test_every_fault_is_in_the_table() -> None:
+    assert {row[0] for row in FAULTS} == set(Fault)
+
+
+@in_loop
+async def test_a_fault_of_one_session_spares_the_others() -> None:
+    store = InMemoryStore()
+    ops, db = await born(store), await born(store, OTHER)
+    store.disk.fail_next(Fault.NOT_SAVED, session=OPS)
+    await db.append(says("fine"), since=db.head)
+    with pytest.raises(NotSaved):
+        await ops.append(says("lost"), since=ops.head)
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_born"), [(Fault.NOT_SAVED, False), (Fault.IN_DOUBT_WRITTEN, True), (Fault.IN_DOUBT_NOT_WRITTEN, False)]
+)
+@in_loop
+async def test_a_birth_whose_record_fails_is_whole_or_absent(fault: Fault, is_born: bool) -> None:
+    store = InMemoryStore()
+    await store.home()
+    store.disk.fail_next(fault, session=HOME)
+    with pytest.raises(HoldfastError):
+        await born(store)
+    fresh = InMemoryStore(store.disk)
+    assert await fresh.sessions() == ([OPS] if is_born else [])
+    if is_born:
+        assert await reread(store.disk) == ["born"]
+
+
+@in_loop
+async def test_a_seal_holds_though_the_home_could_not_be_told() -> None:
+    """The mark alone seals; the next open tells the home."""
+    store = InMemoryStore()
+    journal = await born(store)
+    store.disk.flip(OPS, 1)
+    store.disk.fail_next(Fault.NOT_SAVED, session=HOME)
+    with pytest.raises(Takeover):
+        await journal.append(says("late"), since=journal.head, check=Check.FENCE)
+    fresh = InMemoryStore(store.disk)
+    assert (await fresh.open(OPS)).sealed is not None
+    assert OPS in (await home_state(fresh)).sealed
+
+
+@in_loop
+async def test_a_changed_home_bears_nobody() -> None:
+    store = InMemoryStore()
+    await born(store)
+    store.disk.flip(HOME, 2)
+    with pytest.raises(Untrusted):
+        await born(InMemoryStore(store.disk), OTHER)
+    with pytest.raises(Untrusted):
+        await store.sessions()
+
+
+@in_loop
+async def test_after_a_crash_nothing_of_the_old_process_works_and_all_bytes_are_there() -> None:
+    store = InMemoryStore()
+    journal = await born(store)
+    claim = await journal.claim()
+    assert claim is not None
+    waiting = asyncio.ensure_future(journal.append(says("never begun"), since=journal.head))
+    await asyncio.sleep(0)
+    fresh = store.crash()
+    outcomes = await asyncio.gather(waiting, return_exceptions=True)
+    assert isinstance(outcomes[0], Crashed)
+    for use in (journal.load(lambda _: None), store.open(OPS), journal.claim()):
+        with pytest.raises(Crashed):
+            await use
+    reopened = await fresh.open(OPS)
+    assert texts(await everything(reopened)) == ["born"]
+    again = await reopened.claim()
+    assert again is not None
+    assert again.epoch > claim.epoch
+
+
+@in_loop
+async def test_notices_reach_every_listener_on_the_disk() -> None:
+    disk = InMemoryDisk()
+    here, there = InMemoryNotifier(disk), InMemoryNotifier(disk)
+    async with here.listen() as ours, there.listen() as theirs:
+        here.notify(OPS)
+        here.notify(OPS)
+        here.notify(OTHER)
+        assert [await anext(ours), await anext(theirs)] == [OPS, OPS]
+        assert await anext(theirs) == OTHER
+    assert disk.listeners == []
+
+
+@in_loop
+async def test_a_notice_can_be_lost() -> None:
+    disk = InMemoryDisk()
+    notifier = InMemoryNotifier(disk)
+    async with notifier.listen() as notices:
+        disk.notices_to_lose = 1
+        notifier.notify(OPS)
+        notifier.notify(SessionId("ops/next"))
+        assert await anext(notices) == "ops/next"
+
+
+@in_loop
+async def test_a_forged_row_is_as_long_as_a_genuine_one() -> None:
+    """The tampering hands leave nothing by which they could be told apart but the mac."""
+    disk = InMemoryDisk()
+    await born(InMemoryStore(disk))
+    disk.forge(OPS, note("born"))
+    genuine, forged = disk.living(OPS).entries
+    assert (len(genuine.mac), genuine.body) == (len(forged.mac), forged.body)

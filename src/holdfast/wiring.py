@@ -6,26 +6,26 @@ Everything heavy is imported where it is used: listing what waits needs no model
 
 import os
 import stat
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.adapters.files import FileStore
 from holdfast.adapters.files.clock import SystemClock
 from holdfast.adapters.files.index import SqliteIndex
-from holdfast.adapters.files.notifier import SocketNotifier
+from holdfast.adapters.files.notify import FileNotifier
 from holdfast.errors import Unusable
 from holdfast.ids import CallId
 from holdfast.ports.model import Model
 from holdfast.ports.tools import ProcessFacts, Tool
-from holdfast.runtime.service import Service
 from holdfast.runtime.world import AgentSpec, World
 from holdfast.settings import Settings, SettingsSource
 
 if TYPE_CHECKING:
     from holdfast.adapters.models.catalogue import Catalogue
-    from holdfast.adapters.tools import Toolbox
+    from holdfast.adapters.tools.toolbox import Toolbox
+    from holdfast.runtime.service import Service
 
 HOME_VARIABLE = "HOLDFAST_HOME"
 
@@ -39,7 +39,7 @@ def home_path(given: str | os.PathLike[str] | None = None) -> Path:
 def folder_identity(path: str) -> str | None:
     """Which folder a path names: device and inode."""
     try:
-        found = os.stat(path)
+        found = Path(path).stat()
     except OSError:
         return None
     return f"{found.st_dev}:{found.st_ino}" if stat.S_ISDIR(found.st_mode) else None
@@ -48,46 +48,56 @@ def folder_identity(path: str) -> str | None:
 class LazyModels:
     """The catalogue, made at the first question."""
 
-    def __init__(self, objects: Sequence[object] = ()) -> None:
-        self._objects = objects
+    def __init__(self) -> None:
         self._catalogue: Catalogue | None = None
 
-    def catalogue(self) -> "Catalogue":
+    def _made(self) -> "Catalogue":
         if self._catalogue is None:
             from holdfast.adapters.models.catalogue import Catalogue
 
             self._catalogue = Catalogue()
-            for each in self._objects:
-                self._catalogue.register(each)
         return self._catalogue
 
     def resolve(self, name: str) -> Model:
-        return self.catalogue().resolve(name)
+        return self._made().resolve(name)
+
+    def register(self, model: Any) -> str:
+        """Make a model object known; returns the name it is journalled under."""
+        return self._made().register(model).name
 
 
 class LazyTools:
-    """The box, filled at the first question: the shell's parser is loaded only when a command is looked at."""
+    """The box, filled at the first question: listing what waits loads no program's tools and no shell parser."""
 
-    def __init__(self, names: Iterable[str], given: Sequence[Tool], settings: Settings) -> None:
-        self._names = tuple(dict.fromkeys(names))
+    def __init__(self, given: Sequence[Tool], settings: Settings) -> None:
         self._given = given
-        self._settings = settings
+        self._confine = settings.shell_confine
         self._box: Toolbox | None = None
+        self._builtins: Sequence[Tool] = ()
+        # Tools that settings name as module:attribute, by that name.
+        self._loaded: dict[str, Tool] = {}
 
     def _filled(self) -> "Toolbox":
         if self._box is None:
-            from holdfast.adapters.tools import Toolbox, builtin_tools, load_tool
+            from holdfast.adapters.tools.toolbox import Toolbox, builtin_tools
 
-            named = [load_tool(name) for name in self._names if ":" in name]
-            builtin = builtin_tools(confine=self._settings.shell_confine)
-            self._box = Toolbox([*builtin, *named, *self._given])
+            own = {tool.definition.name for tool in self._given}
+            self._builtins = [tool for tool in builtin_tools(confine=self._confine) if tool.definition.name not in own]
+            self._box = Toolbox([*self._builtins, *self._given])
         return self._box
 
     def get(self, name: str) -> Tool | None:
-        return self._filled().get(name)
+        box = self._filled()
+        if ":" not in name:
+            return box.get(name)
+        if name not in self._loaded:
+            from holdfast.adapters.tools.toolbox import load_tool
+
+            self._loaded[name] = load_tool(name, self._builtins)
+        return self._loaded[name]
 
     def names(self) -> Sequence[str]:
-        return self._filled().names()
+        return (*self._filled().names(), *self._loaded)
 
     def end_survivors(self, call: CallId, facts: ProcessFacts | None) -> int:
         return self._filled().end_survivors(call, facts)
@@ -100,18 +110,20 @@ async def open_service(
     create: bool = True,
     agents: Sequence[AgentSpec] = (),
     tools: Sequence[Tool] = (),
-    models: Sequence[object] = (),
-) -> AsyncGenerator[Service, None]:
+    models: LazyModels | None = None,
+) -> "AsyncGenerator[Service, None]":
     """A service on the home at `home`. With `create` False a home that is not there is refused as `no_home`; see also `existing_store`."""
+    from holdfast.runtime.service import Service
+
     source = SettingsSource(home)
     settings = source.now()
     store = await _store(home, settings, create=create)
     specs = {**settings.agents(), **{each.name: each for each in agents}}
     world = World(
         store=store,
-        models=LazyModels(models),
-        tools=LazyTools((name for spec in specs.values() for name in spec.tools), tools, settings),
-        notifier=SocketNotifier(home),
+        models=models or LazyModels(),
+        tools=LazyTools(tools, settings),
+        notifier=FileNotifier(home),
         clock=SystemClock(),
         index=SqliteIndex(home / "index.db", store.index_key()),
         agents=specs,

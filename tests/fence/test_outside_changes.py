@@ -24,6 +24,7 @@ async def refuses_for_good(rig: Rig, attempt: Attempt, *, said: list[str], taken
     size = sum(path.stat().st_size for path in rig.segments)
     with pytest.raises(taken):
         await attempt.reacquire(says("late"))
+    assert attempt.stopped is not None
     with pytest.raises(Untrusted):
         await attempt.write(says("late"))
     with pytest.raises(Untrusted):

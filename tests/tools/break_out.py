@@ -31,7 +31,7 @@ def try_relative() -> bool:
 
 
 def try_listing() -> bool:
-    return bool(os.listdir(HOME))  # noqa: PTH208
+    return bool(set(os.listdir(HOME)) - {WORKSPACE.name})  # noqa: PTH208
 
 
 def try_symlink() -> bool:
@@ -96,7 +96,7 @@ def try_processes() -> bool:
                     # Our own relatives show the same confined view; that is no way out.
                     return True
             for name in listing(f"{entry}/fd"):
-                if attempt(lambda entry=entry, name=name: read(f"{entry}/fd/{name}") and "key" in os.readlink(f"{entry}/fd/{name}")):  # type: ignore[misc]
+                if attempt(lambda entry=entry, name=name: read(f"{entry}/fd/{name}") and "key" in str(Path(f"{entry}/fd/{name}").readlink())):  # type: ignore[misc]
                     return True
     return False
 
@@ -109,7 +109,7 @@ def listing(path: str) -> list[str]:
 
 
 def try_memory() -> bool:
-    with open(f"/proc/{PARENT}/mem", "rb"):
+    with Path(f"/proc/{PARENT}/mem").open("rb"):
         return True
 
 
@@ -137,7 +137,12 @@ def try_unmount() -> bool:
 def try_mount() -> bool:
     aside = WORKSPACE / "aside"
     aside.mkdir(exist_ok=True)
-    return LIBC.mount(os.fsencode(HOME.parent), os.fsencode(aside), None, 4096, None) == 0 and read(aside / HOME.name / "keys" / "1.key")
+    if LIBC.mount(os.fsencode(HOME.parent), os.fsencode(aside), None, 4096, None) != 0:
+        return False
+    try:
+        return read(aside / HOME.name / "keys" / "1.key")
+    finally:
+        LIBC.umount2(os.fsencode(aside), 2)
 
 
 def try_namespaces() -> bool:
@@ -163,7 +168,7 @@ def try_handle() -> bool:
 def try_disk() -> bool:
     """The raw disk knows no folders."""
     for entry in Path("/sys/class/block").iterdir():
-        if attempt(lambda entry=entry: open(f"/dev/{entry.name}", "rb").close() or True):  # type: ignore[misc]  # noqa: PTH123, SIM115
+        if attempt(lambda entry=entry: open(f"/dev/{entry.name}", "rb").close() or True):  # type: ignore[misc]  # noqa: PTH123
             return True
         major, minor = (entry / "dev").read_text().split(":")
         if attempt(lambda: made_device(int(major), int(minor))):  # noqa: B023

@@ -44,7 +44,9 @@ class Place:
         return Scene(**{**facts, **changes})
 
 
-def run(tool: Tool, scene: Scene, *, timeout_seconds: float = 60.0, on_output: Callable[[bytes], None] | None = None, **arguments: Any) -> ToolReturned:
+def run(
+    tool: Tool, scene: Scene, *, timeout_seconds: float = 60.0, on_output: Callable[[bytes], None] | None = None, **arguments: Any
+) -> ToolReturned:
     """Validate, bind, prepare and go, as the runtime would."""
 
     async def whole() -> ToolReturned:

@@ -52,7 +52,14 @@ def draw(
     note: str = "",
 ) -> dict[str, Any]:
     """Draw."""
-    return {"box": box.name, "points": [(p.x, p.y) for p in box.points], "colour": colour.value, "size": size, "orders": [o.count for o in orders or []]}
+    del weights, note
+    return {
+        "box": box.name,
+        "points": [(p.x, p.y) for p in box.points],
+        "colour": colour.value,
+        "size": size,
+        "orders": [o.count for o in orders or []],
+    }
 
 
 @tool

@@ -100,7 +100,17 @@ def test_bad_arguments_are_refused(encode: Any, arguments: dict[str, Any]) -> No
 
 
 def test_the_environment_is_new(place: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LD_PRELOAD", "BASH_ENV", "ENV", "GIT_EXTERNAL_DIFF", "OPENAI_API_KEY", "HOLDFAST_HOME", "PYTHONPATH", "PROMPT_COMMAND", "BASH_FUNC_ls%%"):
+    for name in (
+        "LD_PRELOAD",
+        "BASH_ENV",
+        "ENV",
+        "GIT_EXTERNAL_DIFF",
+        "OPENAI_API_KEY",
+        "HOLDFAST_HOME",
+        "PYTHONPATH",
+        "PROMPT_COMMAND",
+        "BASH_FUNC_ls%%",
+    ):
         monkeypatch.setenv(name, "/tmp/evil")
     text = run(Shell(), place.scene(), command="env; ls -d .").text
     assert "evil" not in text
@@ -150,14 +160,16 @@ def test_endless_output_is_not_kept_without_end(place: Any, run: Any) -> None:
 
 
 def test_a_timeout_ends_the_whole_group(place: Any, run: Any) -> None:
-    returned = run(Shell(), place.scene(), command="trap '' TERM; sleep 1000 & echo $!; (setsid sleep 1001 & echo $!; wait) & wait; wait", timeout_seconds=0.4)
+    returned = run(
+        Shell(), place.scene(), command="trap '' TERM; sleep 1000 & echo $!; (setsid sleep 1001 & echo $!; wait) & wait; wait", timeout_seconds=0.4
+    )
     assert returned.outcome == "timed_out"
     for pid in filter(str.isdigit, returned.text.split()):
         wait_until_gone(int(pid))
     assert "[ended after 0.4 s]" in returned.text
 
 
-def test_the_commands_own_timeout_is_shown_and_kept(place: Any, run: Any, encode: Any) -> None:
+def test_the_commands_own_timeout_is_shown_and_kept(place: Any, encode: Any) -> None:
     assert "for at most 0.2 s" in bound(encode, place.scene(), command="sleep 1000", timeout_seconds=0.2).display
     shell = Shell()
 
@@ -169,11 +181,27 @@ def test_the_commands_own_timeout_is_shown_and_kept(place: Any, run: Any, encode
     assert asyncio.run(go()).outcome == "timed_out"
 
 
-@pytest.mark.parametrize("mechanisms", [("landlock",), ("bubblewrap",)])
-def test_a_command_is_asked_to_end_before_it_is_ended(place: Any, run: Any, mechanisms: Any) -> None:
-    command = "trap 'echo tidied; exit' TERM; sleep 1000 & wait"
-    returned = run(Shell(mechanisms=mechanisms), place.scene(), command=command, timeout_seconds=0.5)
-    assert (returned.outcome, returned.text) == ("timed_out", "tidied\n[ended after 0.5 s]")
+@pytest.mark.parametrize("mechanism", ["landlock", "bubblewrap"])
+def test_a_command_is_asked_to_end_before_it_is_ended(place: Any, encode: Any, mechanism: Any) -> None:
+    shell, scene, heard = Shell(mechanisms=(mechanism,)), place.scene(), bytearray()
+
+    async def cancel() -> None:
+        arguments = shell.validate(encode(command="trap 'echo tidied; exit' TERM; sleep 1000 & echo ready; wait"))
+        prepared = await shell.prepare(arguments, shell.bind(arguments, scene), scene, idempotency_key="k")
+        ready = asyncio.Event()
+
+        def hear(chunk: bytes) -> None:
+            heard.extend(chunk)
+            ready.set()
+
+        task = asyncio.ensure_future(prepared.go(timeout_seconds=600, on_output=hear))
+        await ready.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    assert heard == b"ready\ntidied\n"
 
 
 def test_cancelling_ends_grandchildren_too(place: Any, encode: Any) -> None:
@@ -225,6 +253,22 @@ def test_nothing_runs_before_go_and_nothing_after_abandon(place: Any, encode: An
             await prepared.go(timeout_seconds=5, on_output=lambda _: None)
 
     asyncio.run(abandon())
+    assert not (place.workspace / "ran").exists()
+
+
+def test_a_launcher_that_died_before_go_ran_nothing(place: Any, encode: Any) -> None:
+    shell, scene = Shell(mechanisms=("landlock",)), place.scene()
+
+    async def go() -> Any:
+        arguments = shell.validate(encode(command="touch ran"))
+        prepared = await shell.prepare(arguments, shell.bind(arguments, scene), scene, idempotency_key="k")
+        assert prepared.process is not None
+        os.killpg(prepared.process.group, signal.SIGKILL)
+        wait_until_gone(prepared.process.group)
+        return await prepared.go(timeout_seconds=30, on_output=lambda _: None)
+
+    returned = asyncio.run(go())
+    assert (returned.outcome, returned.text) == ("error", "nothing was run: the launcher was ended by somebody")
     assert not (place.workspace / "ran").exists()
 
 
@@ -436,18 +480,21 @@ def test_cancelling_while_the_launcher_starts_leaves_none(place: Any, encode: An
     shell, scene = Shell(), place.scene()
     made: list[Launched] = []
     original = Launched.__init__
+    loops: list[asyncio.AbstractEventLoop] = []
+    begun = asyncio.Event()
 
     def remember(self: Launched, *arguments: Any) -> None:
         original(self, *arguments)
         made.append(self)
+        loops[0].call_soon_threadsafe(begun.set)
 
     monkeypatch.setattr(Launched, "__init__", remember)
 
     async def cancel() -> None:
         arguments = shell.validate(encode(command="touch ran"))
         task = asyncio.ensure_future(shell.prepare(arguments, shell.bind(arguments, scene), scene, idempotency_key="k"))
-        while not made:
-            await asyncio.sleep(0)
+        loops.append(asyncio.get_running_loop())
+        await begun.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -35,11 +35,12 @@ UNREADABLE = [
     "watch ls", "ssh host ls", "eval ls", "exec ls", "command ls", "builtin echo", "source x", ". x", "trap ls EXIT", "alias l=ls", "set -x", "strace ls",
     "find . -exec rm {} +", "find . -execdir sh x", "find . -ok rm x", "find . -fprintf x y", "tar xf a --checkpoint=1 --checkpoint-action=exec=sh",
     "tar --to-command=sh -xf a", "tar -I sh -xf a", "tar -xIf sh a", "rsync -e sh a b", "git -c core.pager=sh log", "git --exec-path=. status", "git difftool",
-    "git bisect run x", "git rebase --exec x", "git -C x status", "git log --ext-diff", "git fetch --upload-pack=x", "git", "git my-alias", "sort --compress-program=sh x",
+    "git bisect run x", "git rebase --exec x", "git -C x status", "git log --ext-diff",
+    "git fetch --upload-pack=x", "git", "git my-alias", "sort --compress-program=sh x",
     "split --filter=sh x", "rg --pre sh x", "sed -i s/a/b/e x", "sed e", "busybox sh",
     # interpreters and whatever runs what it reads
-    "sh -c id", "bash x.sh", "dash x", "python x.py", "python3 -c 1", "python3.11 x", "perl -e 1", "perl5.36.0 -e 1", "node x.js", "awk 1 x", "gawk 1", "make", "npm run x",
-    "pip install x", "docker run x", "vim x", "less x", "pytest", "/usr/bin/python3 x", "PYTHON3 x",
+    "sh -c id", "bash x.sh", "dash x", "python x.py", "python3 -c 1", "python3.11 x", "perl -e 1", "perl5.36.0 -e 1", "node x.js", "awk 1 x", "gawk 1", "make",
+    "npm run x", "pip install x", "docker run x", "vim x", "less x", "pytest", "/usr/bin/python3 x", "PYTHON3 x",
     # invisible characters and words that are not what they seem
     "ls\r", "ls\u00a0-l", "ls \u202e", "l\u200bs",
     # programs that may change, or are not there

@@ -21,7 +21,10 @@ def helper(x: int) -> int:
 
 
 def test_the_built_in_tools_are_as_promised() -> None:
-    facts = {one.definition.name: (one.definition.contract, one.definition.default_mode, one.definition.kind, one.definition.audience) for one in builtin_tools()}
+    facts = {
+        one.definition.name: (one.definition.contract, one.definition.default_mode, one.definition.kind, one.definition.audience)
+        for one in builtin_tools()
+    }
     assert facts == {
         "ask_person": ("once", "auto", "question", "team"),
         "list_files": ("pure", "auto", "read_file", "team"),
@@ -80,7 +83,14 @@ def test_a_question_is_shown_and_never_run(place: Any, encode: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"question": " "}, {"question": "q", "choices": ["a", "a"]}, {"question": "q", "choices": [""]}, {"question": "q", "choices": ["x"] * 13}, {"question": "q", "choices": ["a\nb"]}]
+    "arguments",
+    [
+        {"question": " "},
+        {"question": "q", "choices": ["a", "a"]},
+        {"question": "q", "choices": [""]},
+        {"question": "q", "choices": ["x"] * 13},
+        {"question": "q", "choices": ["a\nb"]},
+    ],
 )
 def test_questions_nobody_could_answer_are_refused(encode: Any, arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidArguments):

@@ -16,10 +16,10 @@ KEY_BYTES = 32
 
 
 class KeyMissing(Exception):
-    """A segment was written under a key generation that we do not have, or not with this id."""
+    """A segment names a key generation that we do not have."""
 
-    def __init__(self, generation: int, key_id: str | None = None) -> None:
-        super().__init__(f"key generation {generation} is missing" if key_id is None else f"key {generation} is not {key_id}")
+    def __init__(self, generation: int) -> None:
+        super().__init__(f"key generation {generation} is missing")
         self.generation = generation
 
 
@@ -58,7 +58,7 @@ class Keyring:
     def newest(self) -> int:
         return max(self._keys, default=0)
 
-    def get(self, generation: int, expected_id: str | None = None) -> Subkeys:
+    def get(self, generation: int) -> Subkeys:
         found = self._derived.get(generation)
         if found is None:
             key = self._keys.get(generation)
@@ -66,6 +66,4 @@ class Keyring:
                 raise KeyMissing(generation)
             parts = [subkey(key, purpose, self._session, self._instance) for purpose in ("record", "segment", "anchor")]
             found = self._derived[generation] = Subkeys(generation, key_id(key), *parts)
-        if expected_id is not None and expected_id != found.key_id:
-            raise KeyMissing(generation, expected_id)
         return found

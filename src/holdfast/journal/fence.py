@@ -114,9 +114,11 @@ class Fence:
         opened = read_opened(claimed.body)
         if opened is None or not self._is_next(opened):
             return None
-        subkeys = self.keys.get(opened.key.generation, opened.key.id)
+        subkeys = self.keys.get(opened.key.generation)
+        if subkeys.key_id != opened.key.id:
+            return None
         try:
-            before = bytes.fromhex(opened.previous.mac) if opened.previous else BIRTH_MAC
+            before = _mac_bytes(opened.previous.mac) if opened.previous else BIRTH_MAC
         except ValueError:
             return None
         record = believe(subkeys.record, before, line)
@@ -125,6 +127,7 @@ class Fence:
         check_format(opened)
         if record.at < self.at or record.epoch < self.epoch or subkeys.generation < self.generation:
             return None
+        check_format(opened)
         self._subkeys, self._hasher, self.where = subkeys, blake3(key=subkeys.segment), "middle"
         self.previous = opened.previous
         self._move(record)
@@ -157,7 +160,7 @@ class Fence:
         """Another reader at the same place, which moves on its own."""
         twin = Fence.__new__(Fence)
         twin.__dict__.update(self.__dict__)
-        twin._hasher = self._hasher.copy()
+        twin.__dict__["_hasher"] = self._hasher.copy()
         return twin
 
     def adopt(self, other: "Fence") -> None:
@@ -198,6 +201,13 @@ class Fence:
         self._subkeys, self._hasher, self.where = subkeys, blake3(key=subkeys.segment), "middle"
         line, _ = self.write(opened_draft(opened), at=at, epoch=self.epoch, writer=writer)
         return line
+
+
+def _mac_bytes(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return b""  # no mac: nothing verifies after it
 
 
 def callers_records(records: Sequence[Record]) -> list[Record]:

@@ -47,11 +47,6 @@ class SegmentOpened(msgspec.Struct, frozen=True):
     previous: Previous | None
 
 
-class _Format(msgspec.Struct):
-    format: int
-
-
-_decode_format = msgspec.json.Decoder(_Format).decode
 _decode_opened = msgspec.json.Decoder(SegmentOpened).decode
 
 
@@ -73,34 +68,20 @@ def repaired_draft(cut_bytes: int, quarantine: str) -> Draft:
 
 
 def read_opened(body: bytes) -> SegmentOpened | None:
-    """
-    What a segment's first body says, believed by nobody yet; None if it is no such thing.
-
-    A format that we can't even take apart is called newer at once; one that we can is believed first, then called newer: see `check_format`.
-    """
-    try:
-        version = _decode_format(body).format
-    except msgspec.MsgspecError:
-        return None
+    """What a segment's first body says, believed by nobody yet; None if it is no such thing. These fields stay in every format."""
     try:
         return _decode_opened(body)
     except msgspec.MsgspecError:
-        if version > FORMAT:
-            raise _newer(version) from None
         return None
 
 
 def check_format(opened: SegmentOpened) -> None:
-    """Of a header whose mac holds: without that, an unknown format is a changed byte and no message from the future."""
+    """Only for a header whose mac was verified: a changed byte is no newer version."""
     if opened.format != FORMAT:
-        raise _newer(opened.format)
-
-
-def _newer(version: int) -> NewerVersion:
-    return NewerVersion(
-        f"this journal is of format {version}; this Holdfast knows format {FORMAT}",
-        hint="upgrade Holdfast; nothing is wrong with the journal",
-    )
+        raise NewerVersion(
+            f"this journal is of format {opened.format}; this Holdfast knows format {FORMAT}",
+            hint="upgrade Holdfast; nothing is wrong with the journal",
+        )
 
 
 def segment_name(instance: InstanceId, number: int) -> str:

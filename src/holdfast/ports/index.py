@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.ids import ApprovalId, InstanceId, SessionId
+from holdfast.session.state import Reader
 
 
 class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +28,7 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     waiting_for: tuple[str, ...] = ()  # people who may answer any of them
     expires_at: int | None = None  # the earliest of its prompts
     people: tuple[str, ...] = ()  # who sent an accepted input here
+    readers: tuple[Reader, ...] = ()  # who takes part, and in which circle
     preview: str = ""
 
 

@@ -15,7 +15,7 @@ What an error means for durability:
 * `Untrusted` (`Takeover`, `BrokenChain`, `CutShort`): the session is sealed, durably; nothing was written. Sticky for this handle.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -128,6 +128,14 @@ class Journal(Protocol):
 
     async def quarantined(self) -> Sequence[str]:
         """Where everything kept so far is, oldest first."""
+        ...
+
+    async def read_quarantined(self, where: str) -> tuple[str, bytes]:
+        """One of those: its kind, and the bytes that were kept."""
+        ...
+
+    def lines(self) -> Iterator[bytes]:
+        """The stored lines, verbatim, oldest first, as they lie: for export. Works on a sealed session, and without the key."""
         ...
 
     async def keep_output(self, data: bytes) -> str:

@@ -1,13 +1,14 @@
 """
 One drive of one session: claim, settle what a crash left, then do what `react` says is owed until nothing is, or the caller's turn has ended or paused.
 
-The loop is: fold, react, perform, append. It keeps no state of its own but the tasks that are out; if it dies at any line, the next driver computes the same work from the
-journal. Model calls and tools run side by side with the loop, which meanwhile sees cancels from anywhere and stops what they stop.
+The loop is: fold, react, perform, append. It keeps no state of its own but the tasks that are out; if it dies at any line, the next
+driver computes the same work from the journal. Model calls and tools run side by side with the loop, which meanwhile sees cancels from anywhere and stops what they stop.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from holdfast.errors import CannotDrive, HoldfastError, Unusable
@@ -18,7 +19,7 @@ from holdfast.ports.tools import ProcessFacts
 from holdfast.runtime.feed import Delta, Feed
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Ledger, payload
-from holdfast.runtime.looking import look, tool_for
+from holdfast.runtime.looking import agent_tools, look, tool_for
 from holdfast.runtime.model_call import ask_model, is_final, request_for, retry_delay
 from holdfast.runtime.tool_call import run_tool
 from holdfast.runtime.world import World
@@ -71,6 +72,8 @@ def why_not(world: World, state: SessionState) -> str | None:
     running = state.turns.get(state.running) if state.running is not None else None
     turns = [running] if running is not None else [turn for turn in state.turns.values() if not turn.waiting]
     for turn in turns:
+        if turn.loop == "foreign":
+            continue
         if (lacking := _lacking(world, turn.agent, turn.model)) or (lacking := _lacking_tools(world, turn)):
             return lacking
     if running is None and state.queued:
@@ -80,7 +83,7 @@ def why_not(world: World, state: SessionState) -> str | None:
 
 def _lacking(world: World, agent: str, model: str) -> str | None:
     try:
-        world.agent(agent)
+        agent_tools(world, world.agent(agent))
         world.model(model)
     except Unusable as exc:
         return exc.message
@@ -120,15 +123,16 @@ class Driver:
         return True
 
     async def settle(self) -> None:
-        """After the claim: what was in flight under an older epoch is ended and recorded, by the lettered cases."""
-        await self._ledger.refresh()
+        """What was in flight under an older epoch is ended and recorded, by the lettered cases. Nothing to do costs nothing."""
         epoch = self._epoch
-        for turn in turns_to_recover(self._ledger.state, epoch):
+        orphaned = turns_to_recover(self._ledger.state, epoch)
+        if not orphaned:
+            return
+        for turn in orphaned:
             for call in turn.calls:
                 if call.status is CallStatus.STARTED and call.epoch < epoch:
                     self._end_survivors(call)
         await self._ledger.commit(Expire(), Recover(epoch=epoch))
-        await self._home.settle(self._ledger.state)
 
     def _end_survivors(self, call: Call) -> None:
         facts = ProcessFacts(**call.process) if call.process is not None else None
@@ -143,6 +147,7 @@ class Driver:
 
     async def run(self, until: Until) -> None:
         """Do what is owed. Needs the claim."""
+        await self.settle()
         watch = self._ledger.watch()
         try:
             async with asyncio.TaskGroup() as group:
@@ -172,8 +177,8 @@ class Driver:
             async with asyncio.timeout(LOOK_AGAIN_SECONDS):
                 await watch.wait()
         except TimeoutError:
-            pass
-        if self._tasks:
+            self._ledger.noticed = True
+        if self._tasks and self._ledger.noticed:
             await self._ledger.refresh()
 
     def _stop_what_was_cancelled(self, state: SessionState) -> None:
@@ -184,10 +189,10 @@ class Driver:
             if gone and not task.cancelling() and (kind == "tool" or open_turn is None or open_turn.model_call is None):
                 task.cancel()
 
-    def _start(self, group: asyncio.TaskGroup, name: str, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, group: asyncio.TaskGroup, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def guarded() -> None:
             try:
-                await work
+                await work()
             finally:
                 self._tasks.pop(name, None)
                 self._ledger.poke()
@@ -235,7 +240,7 @@ class Driver:
         open_turn = state.turns[turn]
         mine = open_turn.model_call is None or open_turn.model_call.epoch == self._epoch
         if name not in self._tasks and mine:
-            self._start(group, name, self._model_step(turn))
+            self._start(group, name, lambda: self._model_step(turn))
 
     async def _model_step(self, turn_id: TurnId) -> None:
         """One model call, from its durable start to its durable outcome."""
@@ -293,7 +298,7 @@ class Driver:
         state = self._ledger.state
         looked: list[Looked] = [await look(self._world, state, turn, call) for call in calls]
         requester = turn.context.requester if isinstance(turn.context, TurnContext) else None
-        grants = await self._home.grants_of(requester)
+        grants = await self._home.grants_of(requester, state)
         return DecideCalls(turn=turn.turn, looked=tuple(looked), policy=self._world.policy(), grants=grants)
 
     async def _decide_calls(self, state: SessionState, turn_id: TurnId, calls: tuple[CallId, ...]) -> None:
@@ -306,7 +311,8 @@ class Driver:
     def _start_tool(self, group: asyncio.TaskGroup, turn: TurnId, call: CallId) -> None:
         name = f"tool {turn} {call}"
         if name not in self._tasks:
-            self._start(group, name, run_tool(self._world, self._ledger, self._home, self._feed, turn, call, self._epoch))
+            work = partial(run_tool, self._world, self._ledger, self._home, self._feed, turn, call, self._epoch)
+            self._start(group, name, work)
 
     # --- giving up
 

@@ -2,9 +2,10 @@
 The home's own journal as this process knows it: grants, registry, tokens.
 
 A grant's life is GrantProposed here, ApprovalAnswered in the session, GrantActivated here. Only active ones count, so a crash between any two steps leaves either
-no grant, or an answer whose grant `settle` can still activate: it is decided by what the session's journal says, and by nothing else.
+no grant, or an answer whose grant `_settle` can still activate: it is decided by what the session's journal says, and by nothing else.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from holdfast.errors import Refused
@@ -30,13 +31,15 @@ class HomeLedger:
     def __init__(self, store: JournalStore) -> None:
         self._store = store
         self.state = HomeState()
-        self._ahead = self.state
         self._attempt: Attempt | None = None
+        self._opening = asyncio.Lock()
 
     async def _opened(self) -> Attempt:
-        if self._attempt is None:
-            self._attempt = await Attempt.acquire(await self._store.home(), self._fold)
-        return self._attempt
+        """One attempt, however many ask at once: two would fold every record twice."""
+        async with self._opening:
+            if self._attempt is None:
+                self._attempt = await Attempt.acquire(await self._store.home(), self._fold)
+            return self._attempt
 
     def _fold(self, record: Record) -> None:
         _evolve(self.state, record)
@@ -46,29 +49,27 @@ class HomeLedger:
         return self.state
 
     async def append(self, *events: AnyHomeEvent) -> None:
-        await self._write(lambda _: events)
+        await self.choose(lambda _: events)
 
-    async def _write(self, choose: Callable[[HomeState], Sequence[AnyHomeEvent]]) -> None:
+    async def choose(self, choose: Callable[[HomeState], Sequence[AnyHomeEvent]]) -> None:
         """`choose` sees the home as it is under the lock."""
 
         def decide(section: Section) -> Sequence[Draft]:
-            for record in section.suffix:
-                self._look_ahead(record)
-            return [Draft(*encode_home_event(event)) for event in choose(self._ahead)]
+            ahead = self.state
+            if section.suffix:
+                ahead = self.state.copy()
+                for record in section.suffix:
+                    _evolve(ahead, record)
+            return [Draft(*encode_home_event(event)) for event in choose(ahead)]
 
-        self._ahead = self.state
         await (await self._opened()).write(decide)
 
-    def _look_ahead(self, record: Record) -> None:
-        if self._ahead is self.state:
-            self._ahead = self.state.copy()
-        _evolve(self._ahead, record)
-
-    async def grants_of(self, requester: str | None) -> tuple[GrantProposed, ...]:
-        """Active ones, as of now; empty for a turn that nobody asked for."""
+    async def grants_of(self, requester: str | None, session: SessionState) -> tuple[GrantProposed, ...]:
+        """Active ones, as of now; empty for a turn that nobody asked for. What a crash left half made in this session is settled first."""
         if requester is None:
             return ()
         state = await self.refresh()
+        await self._settle(session)
         return tuple(grant for grant in state.grants.values() if grant.requester == requester)
 
     async def revoke(self, grant: GrantId, *, by: str, may_all: bool) -> None:
@@ -80,15 +81,14 @@ class HomeLedger:
                 raise Refused(f"{by} may not revoke this grant", code="no_authority", hint=f"{known.requester} or the home's owner may")
             return (GrantRevoked(grant=grant, by=by),)
 
-        await self._write(choose)
+        await self.choose(choose)
 
-    async def settle(self, state: SessionState) -> None:
-        """Finish what a crash left between proposing and activating, for grants of this session."""
-        await self.refresh()
+    async def _settle(self, session: SessionState) -> None:
+        """Finish what a crash left between proposing and activating."""
         for grant in list(self.state.proposed.values()):
-            if (grant.session, grant.instance) != (state.session, state.instance):
+            if (grant.session, grant.instance) != (session.session, session.instance):
                 continue
-            if (decided := _decided(grant, state)) is not None:
+            if (decided := _decided(grant, session)) is not None:
                 await self.append(GrantActivated(grant=grant.grant) if decided else GrantDropped(grant=grant.grant))
 
     async def close(self) -> None:

@@ -60,6 +60,8 @@ class Ledger:
         self.recent: deque[Record] = deque(maxlen=_RECENT_KEPT)
         self.newer: NewerVersion | None = None
         self.driving = False
+        # Somebody elsewhere says that something was appended; cleared by the next look.
+        self.noticed = False
         self._changed: set[asyncio.Event] = set()
 
     @classmethod
@@ -140,6 +142,7 @@ class Ledger:
             return [Draft(*encode(event)) for event in committed.events]
 
         before = self.state.seq
+        self.noticed = False
         if check is Check.FENCE:
             await self.attempt.reacquire(decide, keeping=keeping)
         else:
@@ -166,6 +169,11 @@ class Ledger:
         """Wake whoever waits: something may have changed."""
         for event in self._changed:
             event.set()
+
+    def notice(self) -> None:
+        """A hint from the notifier."""
+        self.noticed = True
+        self.poke()
 
     def watch(self) -> asyncio.Event:
         """An event that is set from now on whenever something may have changed; hand it back with `unwatch`."""

@@ -1,10 +1,11 @@
 """
 Lists, without opening journals: from the index, whose rows are believed only when they verify and are as new as their journal's head.
 
-Sessions that the index does not know well enough are opened, noted and closed again, one at a time: memory stays bounded, and a crash between append and index forgets nothing.
+Sessions that the index does not know well enough are opened, noted and closed again, one at a time: memory stays bounded,
+and a crash between append and index forgets nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 
 import msgspec
@@ -24,7 +25,7 @@ from holdfast.session.events import ApprovalAnswered, ApprovalClosed, ApprovalRe
 from holdfast.session.evolve import turn_id_of
 from holdfast.session.react import react
 from holdfast.session.restoring import restore
-from holdfast.session.state import Approval, SessionState
+from holdfast.session.state import Approval, Reader, SessionState
 
 _decode_report = msgspec.json.Decoder(ApprovalReport).decode
 
@@ -65,6 +66,7 @@ def note(world: World, ledger: Ledger) -> None:
             waiting_for=tuple(sorted({person for each in reports for person in each.may_answer})),
             expires_at=min(expiries, default=None),
             people=tuple(sorted(state.people)),
+            readers=tuple(sorted(state.readers, key=msgspec.structs.astuple)),
             preview=_preview(state),
         )
     )
@@ -110,11 +112,44 @@ async def owing(world: World, shelf: Shelf) -> Sequence[SessionId]:
     ]
 
 
-async def sessions(world: World, shelf: Shelf, *, after: SessionId | None = None, limit: int | None = None) -> tuple[SessionLine, ...]:
+Sees = Callable[[Collection[Reader]], bool]
+"""Whether somebody may know of a session, from who takes part in it."""
+
+
+async def sessions(
+    world: World, shelf: Shelf, *, after: SessionId | None = None, limit: int | None = None, sees: Sees | None = None
+) -> tuple[SessionLine, ...]:
     living = await _catch_up(world, shelf)
     rows = {row.session: row for row in world.index.rows()}
-    wanted = [session for session in sorted(living) if after is None or session > after][:limit]
-    return tuple(_line(session, rows.get(session)) for session in wanted)
+    found: list[SessionLine] = []
+    for session in sorted(living):
+        if after is not None and session <= after:
+            continue
+        if limit is not None and len(found) >= limit:
+            break
+        row = rows.get(session)
+        if sees is None or sees(row.readers if row is not None else await readers_of(shelf, session)):
+            found.append(_line(session, row))
+    return tuple(found)
+
+
+async def readers_of(shelf: Shelf, session: SessionId) -> Collection[Reader]:
+    """Who takes part, up to the head; of a sealed session, as far as it verifies."""
+    async with shelf.use(session) as ledger:
+        if ledger.journal.sealed is None:
+            await ledger.refresh()
+        return ledger.state.readers
+
+
+async def is_seen(world: World, shelf: Shelf, session: SessionId, sees: Sees) -> bool:
+    """Whether there is such a session for them. Who takes part only grows in one life, so a row may say yes, and only the journal says no."""
+    instance = await world.store.current(session)
+    if instance is None:
+        return False
+    row = world.index.get(session)
+    if row is not None and row.instance == instance and sees(row.readers):
+        return True
+    return sees(await readers_of(shelf, session))
 
 
 def _line(session: SessionId, row: IndexRow | None) -> SessionLine:

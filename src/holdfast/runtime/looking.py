@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.ids import CallId
 from holdfast.ports.tools import CannotBind, InvalidArguments, Scene, Tool
-from holdfast.runtime.world import World
+from holdfast.runtime.world import AgentSpec, World
 from holdfast.session.authority import TurnContext
 from holdfast.session.policy import Looked
 from holdfast.session.state import Call, SessionState, Turn
@@ -35,10 +35,16 @@ def scene_of(world: World, state: SessionState, turn: Turn, call: CallId) -> Sce
     )
 
 
+def agent_tools(world: World, agent: AgentSpec) -> dict[str, Tool]:
+    """An agent's tools by the names that the model calls them by; settings may name them otherwise (`module:attribute`)."""
+    found = (world.tools.get(name) for name in agent.tools)
+    return {tool.definition.name: tool for tool in found if tool is not None}
+
+
 def tool_for(world: World, turn: Turn, name: str) -> Tool | None:
     """The tool of that name, if the turn's agent has it."""
     agent = world.agents.get(turn.agent)
-    return world.tools.get(name) if agent is not None and name in agent.tools else None
+    return agent_tools(world, agent).get(name) if agent is not None else None
 
 
 async def look(world: World, state: SessionState, turn: Turn, call: Call) -> Looked:

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.ports.model import Model, ModelFailed, ModelRequest, OnText, ToolSchema
-from holdfast.runtime.looking import tool_for
+from holdfast.runtime.looking import agent_tools
 from holdfast.runtime.world import ModelTimes, World
 from holdfast.session.authority import TurnContext
 from holdfast.session.messages import ModelAnswer
@@ -24,7 +24,7 @@ RETRY_SECONDS_MAX = 30.0
 
 def request_for(world: World, state: SessionState, turn: Turn, policy: Policy) -> ModelRequest:
     agent = world.agent(turn.agent)
-    definitions = [tool.definition for name in agent.tools if (tool := tool_for(world, turn, name)) is not None]
+    definitions = [tool.definition for tool in agent_tools(world, agent).values()]
     shown = [each for each in definitions if not isinstance(turn.context, TurnContext) or offered(turn.context, each, policy)]
     return ModelRequest(
         instructions=agent.instructions,

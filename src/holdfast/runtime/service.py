@@ -8,13 +8,13 @@ or paused. Nothing here decides anything about a turn; that is `session/`. Nothi
 import asyncio
 import base64
 import secrets
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Self
 
 import msgspec
 
-from holdfast.errors import CannotDrive, Refused
+from holdfast.errors import Busy, CannotDrive, Refused, Unusable
 from holdfast.ids import ApprovalId, GrantId, InstanceId, SessionId, TurnId, session_id
 from holdfast.ports.journal_store import Check, Draft, Record
 from holdfast.ports.tools import InvalidArguments
@@ -22,6 +22,7 @@ from holdfast.runtime import listing
 from holdfast.runtime.driver import Driver, Until, why_not
 from holdfast.runtime.feed import Feed
 from holdfast.runtime.following import follow_session, wait_for
+from holdfast.runtime.foreign import ForeignTurn
 from holdfast.runtime.granting import proposed_grant
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Ledger
@@ -40,6 +41,8 @@ from holdfast.session.evolve import find_turn
 from holdfast.session.home_events import GrantActivated, GrantDropped
 from holdfast.session.react import react
 from holdfast.session.state import Phase, SessionState
+
+HTTP_CHANNEL = "http"
 
 
 def new_instance() -> InstanceId:
@@ -80,7 +83,7 @@ class Service:
         async with self.world.notifier.listen() as notices:
             async for session in notices:
                 if (ledger := self.shelf.get(session)) is not None:
-                    ledger.poke()
+                    ledger.notice()
 
     # --- send
 
@@ -129,12 +132,14 @@ class Service:
         person = source.person if source is not None else None
         spec = self.world.agent(agent or (state.agent if state.agent in self.world.agents else None))
         kept = state.model if state.agent == spec.name else None
-        remembered = state.workspaces.get(person) if person is not None else None
+        # Over HTTP it comes from the server's settings only, never from what a person's own machine was told.
+        remembers = source is not None and source.channel != HTTP_CHANNEL
+        remembered = state.workspaces.get(person) if person is not None and remembers else None
         return AcceptInput(
             text=text,
             source=source,
             agent=spec.name,
-            model=model or kept or spec.model,
+            model=kept if kept is not None and model is None else self.world.model(model or spec.model).name,
             policy=self.world.policy(),
             workspace=workspace or remembered or default_workspace,
             dedup=dedup,
@@ -143,14 +148,12 @@ class Service:
 
     async def _try_claim_quietly(self, driver: Driver, accept: AcceptInput) -> bool:
         """Claim before the message is in, so that one commit can take it in and start on it. Whatever hinders it is said later."""
-        self.world.agent(accept.agent)
-        self.world.model(accept.model)
         try:
+            self.world.model(accept.model)
             if not await driver.claim():
                 return False
-        except CannotDrive:
+        except (CannotDrive, Unusable):
             return False
-        await driver.settle()
         return True
 
     async def _accept(self, ledger: Ledger, accept: AcceptInput, *, claimed: bool) -> Any:
@@ -173,6 +176,10 @@ class Service:
             own = driver or Driver(self.world, ledger, self.home, self.feed)
             return await self._see_through(ledger, own, known.turn, claimed=driver is not None, wait=True)
         return report
+
+    async def create(self, session: str, *, by: str) -> None:
+        """Bear a session of that name if there is none, so that it can be followed before its first message."""
+        await self._ensure(session_id(session), by=by)
 
     async def _ensure(self, session: SessionId, *, by: str) -> None:
         if await self.world.store.current(session) is not None:
@@ -205,7 +212,7 @@ class Service:
         try:
             while not until(ledger.state):
                 watch.clear()
-                if claimed or (not ledger.driving and await self._claim(driver)):
+                if claimed or (not ledger.driving and await driver.claim()):
                     claimed = False
                     await self._drive(ledger, driver, until)
                     continue
@@ -214,12 +221,6 @@ class Service:
                     await ledger.refresh()
         finally:
             ledger.unwatch(watch)
-
-    async def _claim(self, driver: Driver) -> bool:
-        if not await driver.claim():
-            return False
-        await driver.settle()
-        return True
 
     async def _drive(self, ledger: Ledger, driver: Driver, until: Until) -> None:
         try:
@@ -365,6 +366,35 @@ class Service:
         """Sessions in which a driver could do something now, from the index; those behind their journal are opened."""
         return await listing.owing(self.world, self.shelf)
 
+    # --- turns of a foreign loop
+
+    @asynccontextmanager
+    async def foreign_turn(
+        self, session: str, text: str, *, source: MessageSource | None, agent: str | None = None, workspace: Workspace | None = None
+    ) -> AsyncGenerator[ForeignTurn, None]:
+        """A turn driven by the caller's own loop; left without an end, it has failed."""
+        name = session_id(session)
+        await self._ensure(name, by=_who(source))
+        async with self.shelf.use(name) as ledger:
+            driver = Driver(self.world, ledger, self.home, self.feed)
+            try:
+                await self._claim_or_say_busy(ledger, driver)
+                accept = self._accepting(ledger.state, text, source, agent, None, None, workspace, None, "message")
+                accept = msgspec.structs.replace(accept, loop="foreign", model="foreign")
+                outcome = await ledger.commit(accept, StartTurn(epoch=ledger.epoch or 0), check=Check.FENCE)
+                turn = ForeignTurn(self.world, ledger, self.home, driver, outcome.decided[0].outcome.turn)
+                yield turn
+                if not turn.is_over and not ledger.state.turns[turn.turn].parked:
+                    await turn.fail("loop_left", "the loop that drove this turn left it without an end")
+            finally:
+                await self._leave(ledger, driver)
+
+    async def _claim_or_say_busy(self, ledger: Ledger, driver: Driver) -> None:
+        if not await driver.claim():
+            raise Busy(f"{ledger.session} is driven by another process", hint="try again when its turn has ended")
+        await ledger.refresh()
+        await driver.run(_nothing_owed)
+
     # --- looking
 
     async def approvals(self, *, for_: str | None = None, everything: bool = False) -> tuple[ApprovalReport, ...]:
@@ -382,8 +412,10 @@ class Service:
             await ledger.refresh()
             return await turn_report(ledger, turn)
 
-    async def sessions(self, *, after: SessionId | None = None, limit: int | None = None) -> tuple[listing.SessionLine, ...]:
-        return await listing.sessions(self.world, self.shelf, after=after, limit=limit)
+    async def sessions(
+        self, *, after: SessionId | None = None, limit: int | None = None, sees: listing.Sees | None = None
+    ) -> tuple[listing.SessionLine, ...]:
+        return await listing.sessions(self.world, self.shelf, after=after, limit=limit, sees=sees)
 
     def follow(self, session: str, *, after: int | None = None) -> AsyncIterator[Record | Any]:
         """Records as they are stored, and pieces of text and output as they come; for ever."""
@@ -398,20 +430,28 @@ class Service:
 
     # --- serving
 
-    async def drive_all(self, session: SessionId) -> None:
-        """For a process that stays: drive this session until nothing is owed that it can do."""
+    async def drive_all(self, session: SessionId, *, until: Until | None = None) -> None:
+        """For a process that stays: close what is past its time, then drive until nothing is owed that this process can do, or `until` holds."""
         async with self.shelf.use(session) as ledger:
-            if ledger.journal.sealed is not None or ledger.driving or why_not(self.world, ledger.state) is not None:
+            if ledger.journal.sealed is not None or ledger.driving:
                 return
             await ledger.refresh()
-            if not react(ledger.state):
+            if _has_expired(ledger.state, self.world.clock.now_ms()):
+                await ledger.commit(Expire(), check=Check.FENCE)
+                listing.note(self.world, ledger)
+            if not react(ledger.state) or why_not(self.world, ledger.state) is not None:
                 return
             driver = Driver(self.world, ledger, self.home, self.feed)
             try:
-                if await self._claim(driver):
-                    await self._drive(ledger, driver, _never)
+                if await driver.claim():
+                    await self._drive(ledger, driver, until or _never)
             finally:
                 await self._leave(ledger, driver)
+
+
+def _has_expired(state: SessionState, now: int) -> bool:
+    waiting = (call.approval for turn in state.turns.values() for call in turn.waiting)
+    return any(approval is not None and now >= approval.asked.expires_at for approval in waiting)
 
 
 def _who(source: MessageSource | None) -> str:

@@ -59,7 +59,7 @@ async def _start(world: World, ledger: Ledger, home: HomeLedger, turn: Turn, loo
         turn=turn.turn,
         looked=looked,
         policy=world.policy(),
-        grants=await home.grants_of(requester),
+        grants=await home.grants_of(requester, ledger.state),
         epoch=epoch,
         process={"boot_id": facts.boot_id, "group": facts.group, "start_time": facts.start_time} if facts is not None else None,
     )

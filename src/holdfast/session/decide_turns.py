@@ -162,7 +162,7 @@ def end_turn(state: SessionState, command: EndTurn) -> Decided:
     if turn is None:
         return NOTHING
     if turn.cancelled_by is not None:
-        return NOTHING if any(call.status is S.STARTED for call in turn.calls) else Decided(tuple(cancelling(turn, turn.cancelled_by)))
+        return NOTHING if any(turn.is_out(call) for call in turn.calls) else Decided(tuple(cancelling(turn, turn.cancelled_by)))
     if turn.superseded_by is not None:
         return Decided(tuple(superseding(turn, turn.superseded_by)))
     if turn.is_half_settled:
@@ -242,10 +242,14 @@ def cancelling(turn: Turn, by: str, *, ended: CallId | None = None) -> list[Sess
     """What follows a cancel: results for what never started and, once nothing runs any more, the end. `ended` is a call that just finished."""
     events: list[SessionEvent] = []
     for call in turn.calls:
-        if call.status not in (S.STARTED, S.FINISHED):
+        if call.status is S.FINISHED or call.call == ended or turn.is_out(call):
+            continue
+        if call.status is S.STARTED:
+            events.append(in_doubt(turn, call))
+        else:
             owed = owed_result(turn, call)
             events.extend(drop_call(turn, call, f"Not run: cancelled by {by}.") if owed is None else [owed])
-    if not any(call.status is S.STARTED and call.call != ended for call in turn.calls):
+    if not any(turn.is_out(call) and call.call != ended for call in turn.calls):
         events.append(TurnEnded(turn=turn.turn, outcome="cancelled", code="cancelled", message=f"cancelled by {by}"))
     return events
 

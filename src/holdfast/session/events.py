@@ -43,7 +43,7 @@ class LifeCarried(Event, frozen=True):
 
     by: str
     reason: str
-    attached: tuple[str, ...] = ()  # quarantined outcomes that belong to it
+    attached: tuple[str, ...] = ()  # quarantined outcomes that belong to it, in words; later turns see them as notes
     not_run: tuple[str, ...] = ()  # inputs and deliveries that were waiting, by id
 
 

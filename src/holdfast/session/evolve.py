@@ -59,6 +59,7 @@ from holdfast.session.state import (
     Delivery,
     Input,
     ModelCall,
+    Reader,
     Repeats,
     SessionState,
     SettledApproval,
@@ -143,7 +144,7 @@ def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> Sessi
         case SessionBorn():
             return _session_born(state, event)
         case LifeCarried():
-            return replace(state, carrying=0, deliveries={})
+            return _life_carried(state, event)
         case TailRepaired():
             return state
         case _:
@@ -157,6 +158,14 @@ def _session_born(state: SessionState, event: SessionBorn) -> SessionState:
     if state.born or (event.session, event.instance) != (state.session, state.instance):
         raise IllegalTransition(None, event, "another life's beginning")
     return replace(state, born=True, carrying=event.carried)
+
+
+def _life_carried(state: SessionState, event: LifeCarried) -> SessionState:
+    view = state.view
+    if event.attached:
+        notes = tuple(NoteMessage(f"Kept from before this session was sealed or copied: {each}") for each in event.attached)
+        view = replace(view, entries=view.entries.add(ViewEntry(TurnId("carried"), notes)))
+    return replace(state, carrying=0, deliveries={}, view=view)
 
 
 def dedup_key(context: TurnContext, key: str) -> str:
@@ -191,8 +200,9 @@ def _input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
         loop=event.loop,
         quotes=event.quotes,
     )
-    workspaces, people = state.workspaces, state.people
+    workspaces, people, readers = state.workspaces, state.people, state.readers
     if isinstance(context, TurnContext):
+        readers = _with_readers(readers, context, () if context.requester is None else (context.requester,))
         if context.requester is not None and context.requester not in people:
             people |= {context.requester}
         if context.workspace is not None and context.requester is not None and workspaces.get(context.requester) != context.workspace:
@@ -205,9 +215,15 @@ def _input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
         dedup=state.dedup if event.dedup is None else _deduplicated(state, event, event.dedup),
         workspaces=workspaces,
         people=people,
+        readers=readers,
         model=event.model,
         agent=event.agent,
     )
+
+
+def _with_readers(readers: frozenset[Reader], context: TurnContext, people: tuple[str, ...]) -> frozenset[Reader]:
+    more = {Reader(person, context.audience.value, context.boundary) for person in people}
+    return readers if more <= readers else readers | more
 
 
 def _deduplicated(state: SessionState, event: InputAccepted, key: str) -> Window[Deduplicated]:
@@ -547,7 +563,9 @@ def _approval_requested(state: SessionState, event: ApprovalRequested, seq: int,
         return replace(turn, prompts=turn.prompts + 1, attempts=1)
 
     state = _with_turn(state, event, moved)
-    return replace(state, settled=settled, approvals={**approvals, event.approval: (event.turn, event.call, seq)})
+    context = state.turns[event.turn].context
+    readers = _with_readers(state.readers, context, event.may_answer) if isinstance(context, TurnContext) else state.readers
+    return replace(state, settled=settled, readers=readers, approvals={**approvals, event.approval: (event.turn, event.call, seq)})
 
 
 def _approval_answered(turn: Turn, event: ApprovalAnswered) -> Turn:

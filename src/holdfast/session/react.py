@@ -42,7 +42,7 @@ def react(state: SessionState) -> tuple[SessionEffect, ...]:
 def _next_turn(state: SessionState) -> tuple[SessionEffect, ...]:
     """Answered requests go before new ones: somebody has waited longer for them."""
     for turn in state.turns.values():
-        if turn.phase is Phase.PARKED and not turn.waiting and not turn.is_half_settled:
+        if turn.phase is Phase.PARKED and not turn.waiting and not turn.is_half_settled and turn.loop == "ours":
             return (Resume(turn.turn),)
     if state.queued:
         return (BeginTurn(),)
@@ -59,12 +59,14 @@ def _of_turn(turn: Turn) -> tuple[SessionEffect, ...]:
             return (AwaitModel(turn.turn, turn.model_call.number, turn.model_call.epoch),) if turn.model_call else ()
         case Phase.DECIDING:
             in_flight = _in_flight(turn)
+            if turn.loop == "foreign":
+                return in_flight
             proposed = tuple(call.call for call in turn.calls if call.status is S.PROPOSED)
             return (LookAtCalls(turn.turn, proposed), *in_flight)
         case Phase.RUNNING:
             return _when_running(turn)
         case Phase.CANCELLING:
-            return _in_flight(turn) or (Finish(turn.turn),)
+            return tuple(AwaitTool(turn.turn, call.call, call.epoch) for call in turn.calls if turn.is_out(call)) or (Finish(turn.turn),)
         case Phase.PARKED | Phase.ENDED:
             return ()
 

@@ -166,6 +166,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         """Something was decided about it that its records don't say to the end yet."""
         return self.superseded_by is not None or any(call.owes_result for call in self.calls)
 
+    def is_out(self, call: Call) -> bool:
+        """Started, and by the attempt that drives the turn now: an older one's is gone, and only waits to be run again."""
+        return call.status is CallStatus.STARTED and call.epoch >= self.epoch
+
     @property
     def only_waits(self) -> bool:
         """Parked, or about to be: nothing can be done before somebody answers."""
@@ -223,6 +227,14 @@ class Deduplicated(msgspec.Struct, frozen=True):
     text: str  # digest
 
 
+class Reader(msgspec.Struct, frozen=True):
+    """Somebody who sent an accepted message, or who may answer a prompt of one: as of the circle that message belongs to."""
+
+    person: str
+    audience: str
+    boundary: str
+
+
 class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     session: SessionId
     instance: InstanceId
@@ -246,6 +258,7 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None = None
     workspaces: dict[str, Workspace] = {}  # by requester
     people: frozenset[str] = frozenset()  # who sent an accepted message here
+    readers: frozenset[Reader] = frozenset()  # who takes part, and in which circle: requesters, and whoever was asked
     scripts: dict[str, int] = {}  # lines used, by model name
     deliveries: dict[str, Delivery] = {}  # not yet confirmed or given up
     delivered: Window[str] = Window(limits.DEDUP_INPUTS)  # confirmed or given up: never queued again

@@ -132,8 +132,8 @@ class _FarEnd:
                 return {"error": f"no such wish: {other}"}
 
     def _spawn_and_wait(self) -> None:
-        """A tool's process that inherits what it can, and lives until its own pipe closes."""
-        child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, close_fds=False)  # noqa: S607
+        """A tool's process that inherits what it can, and lives until whoever asked for it kills it."""
+        child = subprocess.Popen(["tail", "-f", "/dev/null"], stdout=subprocess.DEVNULL, close_fds=False)  # noqa: S607
         self._kept.append(child)
         _answer({"child": child.pid})
         sys.stdin.readline()

@@ -39,9 +39,7 @@ FAULTS = [
 @pytest.mark.parametrize(("fault", "error", "survives", "goes_on"), FAULTS)
 @pytest.mark.parametrize("many", [1, 3])
 @in_loop
-async def test_a_fault_strikes_the_whole_commit(
-    fault: Fault, error: type[BaseException], survives: bool, goes_on: bool, many: int
-) -> None:
+async def test_a_fault_strikes_the_whole_commit(fault: Fault, error: type[BaseException], survives: bool, goes_on: bool, many: int) -> None:
     """Everybody in it hears the same, and the bytes are as the fault says; the next process goes on from there."""
     store = InMemoryStore()
     journal = await born(store)
@@ -75,9 +73,7 @@ async def test_a_fault_of_one_session_spares_the_others() -> None:
         await ops.append(says("lost"), since=ops.head)
 
 
-@pytest.mark.parametrize(
-    ("fault", "is_born"), [(Fault.NOT_SAVED, False), (Fault.IN_DOUBT_WRITTEN, True), (Fault.IN_DOUBT_NOT_WRITTEN, False)]
-)
+@pytest.mark.parametrize(("fault", "is_born"), [(Fault.NOT_SAVED, False), (Fault.IN_DOUBT_WRITTEN, True), (Fault.IN_DOUBT_NOT_WRITTEN, False)])
 @in_loop
 async def test_a_birth_whose_record_fails_is_whole_or_absent(fault: Fault, is_born: bool) -> None:
     store = InMemoryStore()

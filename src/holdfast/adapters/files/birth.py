@@ -84,12 +84,12 @@ def remove_leftovers(home: int, home_path: Path, parts: tuple[str, ...], lives: 
     *above, name = parts
     removed: list[str] = []
     with contextlib.suppress(FileNotFoundError), walk(home, *above) as parent:
-        for entry in os.listdir(parent):
+        for entry in os.listdir(parent):  # noqa: PTH208  by descriptor
             if entry.startswith(f".{name}.") and entry.endswith(".tmp"):
                 shutil.rmtree(home_path.joinpath(*above, entry))
                 removed.append("/".join((*above, entry)))
     with contextlib.suppress(FileNotFoundError), walk(home, *parts) as folder:
-        for entry in os.listdir(folder):
+        for entry in os.listdir(folder):  # noqa: PTH208  by descriptor
             parsed = parse_segment_name(entry)
             is_temporary = entry.startswith(".") and entry.endswith(".tmp")
             if is_temporary or (parsed is not None and parsed[0] not in lives):

@@ -257,4 +257,3 @@ class Batch:
             f"{self._files.session}: a new segment could not be made ({failure}); nothing was saved; the batch is kept in {kept}",
             hint="make room on the disk" if failure.errno in FULL else "look at the disk, then try again",
         ) from failure
-

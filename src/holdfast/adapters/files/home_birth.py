@@ -63,7 +63,7 @@ def _was_born(home: int) -> bool:
     with contextlib.suppress(FileNotFoundError):
         folder = open_folder(home, "sessions")
         try:
-            if os.listdir(folder):
+            if os.listdir(folder):  # noqa: PTH208  by descriptor
                 return True
         finally:
             os.close(folder)

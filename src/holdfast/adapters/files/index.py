@@ -1,8 +1,8 @@
 """
 HOME/index.db: what can be listed without opening journals, in SQLite. See `holdfast.ports.index`.
 
-A cache, and treated as one: whatever is wrong with the file, it is replaced (broken, foreign) or bypassed (locked, unreadable, disk full), and no caller
-hears of it but through what it is told is missing. Nothing of it is believed without its MAC; no row is read past it.
+A cache, and treated as one: a broken or foreign file is replaced; one that is locked, unreadable or on a full disk is bypassed: this process keeps what it is
+told in memory until the file takes it. No caller hears of either, but through what `stale` names. No row is believed without its MAC.
 
 One file and no WAL: it can be deleted at any time, by anyone, and leaves nothing behind that a new one would trip over. Every use looks whether the path
 still names the file we have open. Nothing is synced: a killed process tears nothing (the rollback journal), and after a reboot the file is checked once.
@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 from blake3 import blake3
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import apsw
 
 T = TypeVar("T")
+Values = tuple[str, str, int, int, bytes, bytes]  # session, instance, seq, waiting, body, mac
+_TYPES = (str, str, int, int, bytes, bytes)
 
 _log = logging.getLogger(__name__)
 
@@ -47,11 +49,15 @@ _PUT = """
     INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (session) DO UPDATE SET instance = excluded.instance, seq = excluded.seq, waiting = excluded.waiting, body = excluded.body, mac = excluded.mac
 """
-_COLUMNS = "session, instance, seq, waiting, body, mac"
+_PUT_UNLESS_BEHIND = _PUT + "WHERE excluded.instance <> sessions.instance OR excluded.seq >= sessions.seq"
+_PUT_APPROVAL = "INSERT OR REPLACE INTO approvals VALUES (?, ?, ?)"
+_PAGE = "SELECT session, instance, seq, waiting, body, mac FROM sessions WHERE session > ? {} ORDER BY session LIMIT ?"
+_PAGE_OF_ALL, _PAGE_OF_WAITING = _PAGE.format(""), _PAGE.format("AND waiting")
+_GET = "SELECT session, instance, seq, waiting, body, mac FROM sessions WHERE session = ?"
 _PAGE_ROWS = 256  # read at once; between pages no lock is held, so a slow reader of a list stops nobody
-_BODY_BYTES_MAX = 16 * MIB  # a larger row is not kept, and its session is opened instead
+_BODY_BYTES_MAX = 64 * MIB  # several hundred of the longest prompts; a larger row is not kept, and its session is opened instead
 _BUSY_MS = 200  # `put` is called where a turn goes on; whoever holds the file longer than this is bypassed
-_BYPASS_SECONDS = 2.0  # after a failure, so that ten thousand uses do not each wait for it
+_BYPASS_SECONDS = 5.0  # until the file is tried again, so that ten thousand uses do not each wait for it
 
 
 class SqliteIndex:
@@ -65,7 +71,9 @@ class SqliteIndex:
         self._db: apsw.Connection | None = None
         # Which file `_db` is, as the path named it when it was opened; and in which process.
         self._file: tuple[int, int] | None = None
-        self._pid = 0
+        self._pid = os.getpid()
+        # In memory; there while the file is bypassed, and emptied into it afterwards.
+        self._spare: apsw.Connection | None = None
         self._bypassed_until = 0.0
         self._closed = False
 
@@ -80,35 +88,33 @@ class SqliteIndex:
         mac = self._row_mac(row.session, row.instance, row.seq, waiting, body)
         self._use(lambda db: self._put(db, (row.session, row.instance, row.seq, waiting, body, mac)), None)
 
-    def _put(self, db: "apsw.Connection", values: tuple[str, str, int, int, bytes, bytes]) -> None:
-        with db:  # one transaction, so that of two processes the one that knows more wins
-            found = db.execute(f"SELECT {_COLUMNS} FROM sessions WHERE session = ?", values[:1]).fetchone()  # noqa: S608 - constants
-            if found is not None and found[1] == values[1] and found[2] > values[2] and self._verifies(found):
-                return
+    def _put(self, db: "apsw.Connection", values: Values) -> None:
+        """Of two processes the one that knows more wins, whoever comes last."""
+        db.execute(_PUT_UNLESS_BEHIND, values)
+        if db.changes() == 0 and not self._verifies(db.execute(_GET, values[:1]).fetchall()[0]):
             db.execute(_PUT, values)
 
     def put_approval(self, approval: ApprovalId, session: SessionId) -> None:
         values = (approval, session, self._approval_mac(approval, session))
-        self._use(lambda db: db.execute("INSERT OR REPLACE INTO approvals VALUES (?, ?, ?)", values), None)
+        self._use(lambda db: _run(db, _PUT_APPROVAL, values), None)
 
     def forget(self, session: SessionId) -> None:
         def work(db: "apsw.Connection") -> None:
-            with db:
-                db.execute("DELETE FROM sessions WHERE session = ?", (session,))
-                db.execute("DELETE FROM approvals WHERE session = ?", (session,))
+            db.execute("DELETE FROM sessions WHERE session = ?", (session,))
+            db.execute("DELETE FROM approvals WHERE session = ?", (session,))
 
         self._use(work, None)
 
     def get(self, session: SessionId) -> IndexRow | None:
-        found = self._fetch(f"SELECT {_COLUMNS} FROM sessions WHERE session = ?", (session,))  # noqa: S608 - constants
+        found = self._fetch(_GET, (session,))
         return self._believed(found[0]) if found else None
 
     def rows(self, *, after: SessionId | None = None, limit: int | None = None, only_waiting: bool = False) -> Iterator[IndexRow]:
-        query = f"SELECT {_COLUMNS} FROM sessions WHERE session > ? {'AND waiting' if only_waiting else ''} ORDER BY session LIMIT {_PAGE_ROWS}"  # noqa: S608
+        query = _PAGE_OF_WAITING if only_waiting else _PAGE_OF_ALL
         last: str = after or ""
         left = limit
         while left is None or left > 0:
-            page = self._fetch(query, (last,))
+            page = self._fetch(query, (last, _PAGE_ROWS))
             for found in page:
                 if not isinstance(found[0], str) or found[0] <= last:  # out of order: a file that is broken in a way SQLite does not see
                     continue
@@ -131,9 +137,8 @@ class SqliteIndex:
 
     def stale(self, heads: Sequence[tuple[SessionId, InstanceId, int]]) -> Sequence[SessionId]:
         known: dict[str, tuple[str, int]] = {}
-        query = f"SELECT {_COLUMNS} FROM sessions WHERE session > ? ORDER BY session LIMIT {_PAGE_ROWS}"  # noqa: S608 - constants
         last = ""
-        while page := self._fetch(query, (last,)):
+        while page := self._fetch(_PAGE_OF_ALL, (last, _PAGE_ROWS)):
             known.update({found[0]: (found[1], found[2]) for found in page if self._verifies(found)})
             if len(page) < _PAGE_ROWS or not isinstance(page[-1][0], str) or page[-1][0] <= last:
                 break
@@ -143,7 +148,10 @@ class SqliteIndex:
     def close(self) -> None:
         with self._guard:
             self._closed = True
+            if self._pid != os.getpid():
+                self._leave_to_parent()
             self._drop()
+            self._spare = None
 
     # --- what is believed --------------------------------------------------------------------------------------------
 
@@ -157,11 +165,10 @@ class SqliteIndex:
             return None
 
     def _verifies(self, found: Sequence[Any]) -> bool:
-        session, instance, seq, waiting, body, mac = found
-        try:
-            return bool(self._row_mac(session, instance, seq, waiting, body) == mac)
-        except (AttributeError, TypeError):  # SQLite keeps any type in any column
+        if tuple(map(type, found)) != _TYPES:  # SQLite keeps any type in any column
             return False
+        session, instance, seq, waiting, body, mac = found
+        return bool(self._row_mac(session, instance, seq, waiting, body) == mac)
 
     def _row_mac(self, session: str, instance: str, seq: int, waiting: int, body: bytes) -> bytes:
         name, life = session.encode(), instance.encode()
@@ -173,41 +180,63 @@ class SqliteIndex:
 
     # --- the file ----------------------------------------------------------------------------------------------------
 
-    def _fetch(self, query: str, values: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    def _fetch(self, query: str, values: tuple[str | int, ...]) -> list[tuple[Any, ...]]:
         return self._use(lambda db: db.execute(query, values).fetchall(), [])
 
     def _use(self, work: "Callable[[apsw.Connection], T]", otherwise: T) -> T:
-        """Do it; replace a broken file once and do it then; give up on anything else for a while."""
+        """Do it; a broken file is replaced once; then, or after anything else, do it in memory."""
         import apsw
 
-        broken = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.TooBigError, apsw.ConstraintError)
+        broken = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.TooBigError, apsw.ConstraintError, UnicodeError)
         with self._guard:
-            for _ in range(2):
-                if self._closed or time.monotonic() < self._bypassed_until:
+            for is_last in (False, True):
+                if self._closed:
                     return otherwise
                 try:
                     return work(self._open())
-                except broken as exc:
-                    _log.warning("the index is broken and is made anew: %s", exc)
-                    self._remove()
-                except (apsw.Error, OSError) as exc:
-                    _log.warning("the index is bypassed for %g s: %s", _BYPASS_SECONDS, exc)
-                    self._bypassed_until = time.monotonic() + _BYPASS_SECONDS
-                    self._drop()
-        return otherwise
+                except (apsw.Error, OSError, UnicodeError) as exc:
+                    if isinstance(exc, broken) and not is_last:
+                        _log.warning("the index is broken and is made anew: %s", exc)
+                        self._remove()
+                    else:
+                        _log.warning("the index is bypassed for %g s: %s", _BYPASS_SECONDS, exc)
+                        self._bypass()
+            return work(self._open())
+
+    def _bypass(self) -> None:
+        self._drop()
+        self._bypassed_until = time.monotonic() + _BYPASS_SECONDS
+        if self._spare is None:
+            self._spare = _connect(":memory:")
 
     def _open(self) -> "apsw.Connection":
-        if self._db is not None and self._pid == os.getpid() and self._file == self._named():
-            return self._db
-        self._drop()
-        named = self._named()
-        if named is None:
+        if self._pid != os.getpid():
+            self._leave_to_parent()
+        if self._spare is not None and time.monotonic() < self._bypassed_until:
+            return self._spare
+        if self._db is None or self._file != self._named():
+            self._drop()
+            self._db = self._open_file()
+        if self._spare is not None:
+            self._empty_spare(self._spare, self._db)
+        return self._db
+
+    def _open_file(self) -> "apsw.Connection":
+        self._file = self._named()
+        if self._file is None:
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-            named = self._named()
-        self._file, self._pid = named, os.getpid()
-        self._db = _connect(self._path)
-        return self._db
+            self._file = self._named()
+        return _connect(self._path)
+
+    def _empty_spare(self, spare: "apsw.Connection", db: "apsw.Connection") -> None:
+        with _transaction(db):
+            for values in spare.execute("SELECT * FROM sessions").fetchall():
+                self._put(db, cast(Values, values))
+            for values in spare.execute("SELECT * FROM approvals").fetchall():
+                _run(db, _PUT_APPROVAL, values)
+        self._spare = None
+        spare.close(True)  # noqa: FBT003
 
     def _named(self) -> tuple[int, int] | None:
         """Which file the path names. What is no plain file of ours is put out of the way; a folder raises."""
@@ -228,12 +257,14 @@ class SqliteIndex:
 
     def _drop(self) -> None:
         db, self._db = self._db, None
-        if db is None:
-            return
-        if self._pid == os.getpid():
+        if db is not None:
             db.close(True)  # noqa: FBT003
-        else:
-            _OF_PARENTS.append(db)  # not ours to close
+
+    def _leave_to_parent(self) -> None:
+        """A connection is no use in a forked child, and closing it there would harm the parent's."""
+        _OF_PARENTS.extend(db for db in (self._db, self._spare) if db is not None)
+        self._db = self._spare = None
+        self._pid = os.getpid()
 
 
 _OF_PARENTS: "list[apsw.Connection]" = []
@@ -243,7 +274,7 @@ def _connect(path: str) -> "apsw.Connection":
     """A connection to a file that is whole and ours; raises NotADBError for any other."""
     import apsw
 
-    db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
+    db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)  # `:memory:` is no path to it
     try:
         db.set_busy_timeout(_BUSY_MS)
         db.limit(apsw.SQLITE_LIMIT_LENGTH, _BODY_BYTES_MAX + MIB)
@@ -264,20 +295,19 @@ def _is_ours(db: "apsw.Connection") -> bool:
     """False for an empty file."""
     import apsw
 
-    (application,), (version,) = (db.execute(f"PRAGMA {each}").fetchone() for each in ("application_id", "user_version"))
+    application, version = db.pragma("application_id"), db.pragma("user_version")
     if (application, version) == (_APPLICATION, _VERSION):
         return True
-    if application or version or db.execute("SELECT count(*) FROM sqlite_schema").fetchone() != (0,):
+    if application or version or db.execute("SELECT 1 FROM sqlite_schema").fetchall():
         raise apsw.NotADBError(f"it is of another program or version ({application:#x}, {version})")
     return False
 
 
 def _make(db: "apsw.Connection", boot: str) -> None:
-    db.execute("BEGIN IMMEDIATE")
-    if not _is_ours(db):  # nobody was faster
-        db.execute(_SCHEMA)
-        db.execute("INSERT INTO boot VALUES (?)", (boot,))
-    db.execute("COMMIT")
+    with _transaction(db):
+        if not _is_ours(db):  # nobody was faster
+            db.execute(_SCHEMA)
+            db.execute("INSERT INTO boot VALUES (?)", (boot,))
 
 
 def _check_after_reboot(db: "apsw.Connection", boot: str) -> None:
@@ -287,9 +317,26 @@ def _check_after_reboot(db: "apsw.Connection", boot: str) -> None:
     found = db.execute("PRAGMA integrity_check(1)").fetchall()
     if found != [("ok",)]:
         raise apsw.CorruptError(f"after a reboot: {found[0][0]}")
-    with db:
+    with _transaction(db):
         db.execute("DELETE FROM boot")
         db.execute("INSERT INTO boot VALUES (?)", (boot,))
+
+
+@contextlib.contextmanager
+def _transaction(db: "apsw.Connection") -> Iterator[None]:
+    """One that may write from its start: two that only find out later that they want to would block each other for good."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _run(db: "apsw.Connection", query: str, values: tuple[Any, ...]) -> None:
+    db.execute(query, values)
 
 
 def _boot_id() -> str:

@@ -5,7 +5,7 @@ A handle is spent by a takeover or an append in doubt, and says so again every t
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -85,7 +85,7 @@ class FileJournal:
             self.fence = fence.copy()
         return fence.head
 
-    def records_after(self, since: Head, folder: int) -> list[Record]:
+    def records_after(self, since: Head) -> list[Record]:
         """The callers' records after `since`, up to the fence. With the lock held."""
         if since.seq > self.fence.seq:
             raise Refused(f"{self.session}: record {since.seq} is not there yet (the head is {self.fence.seq})", code="unknown_head")
@@ -120,18 +120,22 @@ class FileJournal:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def append(self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT) -> Appended:
-        self.check_usable()
+        self.check_open()
         request = Request(self, decide, since=since, epoch=epoch, check=check)
         await self._store.wait_for(request, self.lane)
         return request.outcome()
 
     def append_now(self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT) -> Appended:
-        self.check_usable()
+        self.check_open()
         return self.lane.append_now(Request(self, decide, since=since, epoch=epoch, check=check))
 
-    def check_usable(self) -> None:
+    def check_open(self) -> None:
         if self._closed:
             raise InvariantBroken(f"{self.session}: the handle was closed")
+        self.check_usable()
+
+    def check_usable(self) -> None:
+        """An append that was begun before the handle was closed still ends."""
         if self._spent is not None:
             raise self._spent
         if self._mark is not None:
@@ -190,6 +194,14 @@ class FileJournal:
         places = await self._store.in_thread(self.files.quarantine.places)
         return [str(self.files.home_path / place) for place in places]
 
+    async def read_quarantined(self, where: str) -> tuple[str, bytes]:
+        return await self._store.in_thread(lambda: self.files.quarantine.read(where))
+
+    def lines(self) -> Iterator[bytes]:
+        for path in self.where():
+            with path.open("rb") as segment:
+                yield from (line for line in segment if line.endswith(b"\n"))
+
     async def keep_output(self, data: bytes) -> str:
         return await self._store.in_thread(lambda: outputs.keep(self.files, data))
 
@@ -209,6 +221,7 @@ class FileJournal:
         await self._store.in_thread(self._close_now)
 
     def _close_now(self) -> None:
+        self.lane.wait_until_idle()
         self._store.forget(self)
 
 

@@ -37,7 +37,7 @@ def load_keys(home: int) -> Keys:
     try:
         if os.fstat(folder).st_mode & _NOT_OWNER:
             trouble.append("others may read the keys folder")
-        for name in sorted(os.listdir(folder)):
+        for name in sorted(os.listdir(folder)):  # noqa: PTH208  by descriptor
             match = _KEY_NAME.match(name)
             if match:
                 key, wrong = _load_key(folder, name)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.adapters.files.catch_up import Damaged, catch_up
 from holdfast.adapters.files.commit import Batch
 from holdfast.adapters.files.keys import no_key
+from holdfast.adapters.files.paths import disk_refused
 from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.errors import Fenced, HoldfastError, InDoubt, InvariantBroken, NotSaved, Untrusted
 from holdfast.journal.anchor import Anchor
@@ -77,6 +78,7 @@ class Lane:
         self._guard = threading.Lock()
         self._queue: deque[Request] = deque()
         self._led = False
+        self._idle = threading.Condition(self._guard)
         # The claim this process holds on the session, if any; compared in every driver's append.
         self.claimed_epoch: Callable[[], int | None] = lambda: None
 
@@ -97,6 +99,12 @@ class Lane:
         if self._enqueue(request):
             self._host.run(self._lead)
 
+    def wait_until_idle(self) -> None:
+        """Everything that was begun has an outcome."""
+        with self._guard:
+            while self._led:
+                self._idle.wait()
+
     def _enqueue(self, request: Request) -> bool:
         with self._guard:
             self._queue.append(request)
@@ -108,6 +116,7 @@ class Lane:
             with self._guard:
                 if not self._queue:
                     self._led = False
+                    self._idle.notify_all()
                     return
                 if own is not None and own.done:
                     break
@@ -136,7 +145,7 @@ class Lane:
 
     def _fail(self, requests: list[Request], error: BaseException) -> None:
         if isinstance(error, OSError):
-            error = _translated(self.files.session, error)
+            error = disk_refused(self.files.session, error)
         for request in requests:
             request.result, request.error = None, error
             if isinstance(error, InDoubt):
@@ -168,23 +177,23 @@ class Lane:
         first = requests[0].journal
         batch = Batch(self.files, folder, first.fence, anchor, writer=self._host.writer, now=now)
         for request in requests:
-            self._decide(batch, request, anchor, folder)
+            self._decide(batch, request, anchor)
         before = first.fence.head
         batch.flush()
         for request in requests:
             self._acknowledge(batch, request, first, before)
 
-    def _decide(self, batch: Batch, request: Request, anchor: Anchor, folder: int) -> None:
+    def _decide(self, batch: Batch, request: Request, anchor: Anchor) -> None:
         deciding.now = True
         try:
             self._check_epoch(request, anchor)
-            request.before = request.journal.records_after(request.since, folder)
+            request.before = request.journal.records_after(request.since)
             suffix = (*request.before, *batch.records)
             batch.add(list(request.decide(Section(suffix, batch.now))), request.epoch)
         except (NotSaved, InDoubt, Damaged):
             raise
         except Exception as exc:  # noqa: BLE001  a caller's own refusal: delivered to it once the commit it was decided in is known
-            request.error = exc
+            request.error = disk_refused(self.files.session, exc) if isinstance(exc, OSError) else exc
         finally:
             deciding.now = False
         request.upto = len(batch.records)
@@ -206,12 +215,7 @@ class Lane:
         if request.error is not None:
             return
         ours = batch.records[: request.upto]
-        if request.upto == len(batch.records):
-            head = first.fence.head
-        else:  # others' records follow in the same commit: this caller's head is its own last one
-            head = Head(ours[-1].seq, ours[-1].mac) if ours else before
+        # When others' records follow in the same commit, this caller's head is its own last one.
+        last = Head(ours[-1].seq, ours[-1].mac) if ours else before
+        head = first.fence.head if request.upto == len(batch.records) else last
         request.result = Appended(head, (*request.before, *ours))
-
-
-def _translated(session: str, error: OSError) -> HoldfastError:
-    return NotSaved(f"{session}: the disk refused ({error}); nothing was written", hint="look at the disk, then try again")

@@ -4,9 +4,9 @@
 The port names the second, every caller expects the first, and both read right where they stand.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from holdfast.adapters.files.filesystems import MagicOf, filesystem_magic
 from holdfast.ids import SessionId
@@ -28,11 +28,11 @@ class OpenHome(Protocol):
         lock_wait_seconds: float = LOCK_WAIT_SECONDS,
         allow_network_filesystem: bool = False,
         magic_of: MagicOf = filesystem_magic,
-    ) -> "Awaitable[FileStore]": ...
+    ) -> "Coroutine[Any, Any, FileStore]": ...
 
 
 class OpenSession(Protocol):
-    def __call__(self, session: SessionId) -> "Awaitable[FileJournal]": ...
+    def __call__(self, session: SessionId) -> "Coroutine[Any, Any, FileJournal]": ...
 
 
 class HomeOrSession:

@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-from holdfast.errors import Refused
+from holdfast.errors import Busy, HoldfastError, NotSaved, Refused
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO in a file's place must not make us wait
@@ -22,6 +22,15 @@ FILE_MODE = 0o600
 
 def refused(path: str, why: str) -> Refused:
     return Refused(f"{path}: {why}", code="unsafe_path", hint="a home holds plain files of its owner; look who put this there")
+
+
+def disk_refused(doing: str, error: OSError) -> HoldfastError:
+    """What a caller is told when the system said no and nothing was kept."""
+    if error.errno in {errno.EMFILE, errno.ENFILE}:
+        return Busy(f"{doing}: too many open files", hint="close sessions, or raise the limit of open files")
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return NotSaved(f"{doing}: the disk is full", hint="make room on the disk")
+    return NotSaved(f"{doing}: the disk refused ({error})", hint="look at the disk, then try again")
 
 
 def open_folder(parent: int, name: str) -> int:
@@ -64,7 +73,7 @@ def make_folder(parent: int, name: str) -> None:
     """Durably there afterwards, whoever made it."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, FOLDER_MODE, dir_fd=parent)
-        os.fsync(parent)
+    os.fsync(parent)  # also for one that was there: its maker may have died before its own sync; costs nothing when clean
 
 
 def open_file(folder: int, name: str, flags: int) -> int:
@@ -76,11 +85,25 @@ def open_file(folder: int, name: str, flags: int) -> int:
             raise refused(name, "is no regular file, or a symlink") from exc
         raise
     try:
-        check_file(os.fstat(fd), name)
+        status = os.fstat(fd)
+        if status.st_nlink == 2 and _drop_temporary_link(folder, name, status):  # noqa: PLR2004
+            status = os.fstat(fd)
+        check_file(status, name)
     except BaseException:
         os.close(fd)
         raise
     return fd
+
+
+def _drop_temporary_link(folder: int, name: str, status: os.stat_result) -> bool:
+    """A maker that died between linking a file into place and removing its temporary name leaves both: the latter is a leftover of ours."""
+    for other in os.listdir(folder):
+        if other.startswith(f".{name}.") and other.endswith(".tmp"):
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.stat(other, dir_fd=folder, follow_symlinks=False), status):
+                    os.unlink(other, dir_fd=folder)
+                    return True
+    return False
 
 
 def check_file(status: os.stat_result, name: str) -> None:

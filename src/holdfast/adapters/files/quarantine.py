@@ -72,6 +72,18 @@ class Quarantine:
         except FileNotFoundError:
             return []
 
+    def read(self, where: str) -> tuple[str, bytes]:
+        """(kind, bytes) of a place that `places` names, relative to the home or absolute."""
+        name = where.rsplit("/", 1)[-1]
+        match = _NAME.match(name)
+        try:
+            with walk(self._home, *self._parts) as fd:
+                if match is not None and name in self._names(fd):
+                    return match.group(2), read_file(fd, name, bytes_max=_ITEM_BYTES_MAX)
+        except FileNotFoundError:
+            pass
+        raise Refused(f"there is nothing in quarantine at {where}", code="unknown", hint="`holdfast sessions show` lists what there is")
+
     def holds_cut(self, segment: str, offset: int, cut: bytes) -> bool:
         """Were exactly these bytes cut from there?"""
         with contextlib.suppress(FileNotFoundError), walk(self._home, *self._parts) as fd:

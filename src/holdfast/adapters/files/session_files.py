@@ -20,8 +20,8 @@ from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.anchor import Anchor
 from holdfast.journal.chain import Keyring
 from holdfast.journal.fence import Fence
-from holdfast.journal.segment import parse_segment_name, read_opened, segment_name
 from holdfast.journal.record import read_unverified
+from holdfast.journal.segment import parse_segment_name, read_opened, segment_name
 from holdfast.limits import BATCH_BYTES_MAX, KIB, LOCK_WAIT_SECONDS, SEGMENT_BYTES
 
 HEADER_BYTES_MAX = 4 * KIB  # a segment's first line
@@ -95,9 +95,7 @@ class SessionFiles:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.stat(self._path, dir_fd=self.home, follow_symlinks=False), os.fstat(folder)):
                 return
-        raise NotSaved(
-            f"{self.session}: its folder was replaced while it was written; what was written went with the old one", hint="try again"
-        )
+        raise NotSaved(f"{self.session}: its folder was replaced while it was written; what was written went with the old one", hint="try again")
 
     def _open_lock(self) -> FolderLock:
         try:
@@ -214,4 +212,3 @@ class SessionFiles:
             epoch=max(epoch, fence.epoch),
             mac=fence.mac,
         )
-

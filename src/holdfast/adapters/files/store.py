@@ -18,7 +18,8 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.adapters.files import birth, keys as key_files
+from holdfast.adapters.files import birth
+from holdfast.adapters.files import keys as key_files
 from holdfast.adapters.files.anchors import AnchorCell, AnchorTables
 from holdfast.adapters.files.catch_up import Damaged
 from holdfast.adapters.files.clock import SystemClock
@@ -29,16 +30,18 @@ from holdfast.adapters.files.journal import FileJournal, sealed_error
 from holdfast.adapters.files.lane import Lane, Request
 from holdfast.adapters.files.locks import forked
 from holdfast.adapters.files.opening import HomeOrSession
-from holdfast.adapters.files.reading import open_at_head
+from holdfast.adapters.files.paths import disk_refused, walk
+from holdfast.adapters.files.reading import open_at_head, stream_what_verifies
 from holdfast.adapters.files.registry import Registry
 from holdfast.adapters.files.reserve import Reserve
-from holdfast.adapters.files.session_files import SessionFiles
+from holdfast.adapters.files.session_files import HEADER_BYTES_MAX, SessionFiles
 from holdfast.adapters.files.threads import Arrival, Threads
 from holdfast.adapters.files.verifying import verify_files
-from holdfast.errors import InvariantBroken, Refused, Untrusted
+from holdfast.errors import InvariantBroken, Refused, Untrusted, Unusable
 from holdfast.ids import InstanceId, SessionId
-from holdfast.journal.chain import KEY_BYTES, Keyring, KeyMissing, key_id, subkey
-from holdfast.journal.record import Draft
+from holdfast.journal.chain import KEY_BYTES, KeyMissing, Keyring, key_id, subkey
+from holdfast.journal.record import Draft, read_unverified
+from holdfast.journal.segment import read_opened
 from holdfast.journal.verify import Damage, Verdict
 from holdfast.limits import LOCK_WAIT_SECONDS, SEGMENT_BYTES
 from holdfast.ports.clock import Clock
@@ -115,7 +118,7 @@ class FileStore:
                 raise
             return store
 
-        return await asyncio.to_thread(work)
+        return await _opened(path, work)
 
     @classmethod
     async def open_existing(
@@ -146,7 +149,7 @@ class FileStore:
                     os.close(home)
                 raise
 
-        return await asyncio.to_thread(work)
+        return await _opened(path, work)
 
     @classmethod
     def _made(cls, home: int, path: Path, clock: Clock | None, segment_bytes: int, lock_wait_seconds: float, *, create: bool) -> "FileStore":
@@ -163,21 +166,37 @@ class FileStore:
         files = self._home_journal.files
         if not self._home_journal.is_verified:
             self._home_journal.load_now(self._registry.fold)
-            return
+            return None
         try:
             fence = open_at_head(files, first_mac=None, writer=self.writer, now=self.now_ms())
             self._home_journal.fence = fence
             self._registry.refresh()
         except Damaged as exc:
+            if self._is_another_key():
+                return self._without_key("key 1 is not the one this home was made with")
             self._seal_home(self._home_journal.untrusted(exc.damage, while_open=False))
+            stream_what_verifies(files, self._registry.fold, after=0)
         except KeyMissing as exc:
-            self._trouble = self._trouble or str(exc)
-            self._home_journal.is_verified = False
-            self._home_journal.load_now(self._registry.fold)
+            return self._without_key(str(exc))
         mark = self._read_home_mark()
         if mark is not None:
             self._home_mark = self._home_mark or mark
             self._home_journal.spend(sealed_error(HOME_SESSION, mark))
+        return None
+
+    def _without_key(self, why: str) -> None:
+        """Everything can be read and nothing verified or written. Never a seal: the journal is not to blame."""
+        self._trouble = self._trouble or why
+        self._home_journal.is_verified = False
+        self._home_journal.load_now(self._registry.fold)
+
+    def _is_another_key(self) -> bool:
+        """Does the home's first segment name another key than ours?"""
+        with walk(self._home, *HOME_PARTS) as folder:
+            line = self._home_journal.files.read_segment(folder, 1, HEADER_BYTES_MAX).split(b"\n")[0]
+        record = read_unverified(line + b"\n")
+        opened = read_opened(record.body) if record else None
+        return opened is not None and opened.key.generation in self._keys and key_id(self._keys[opened.key.generation]) != opened.key.id
 
     # --- the port ----------------------------------------------------------------------------------------------------
 
@@ -430,12 +449,12 @@ class FileStore:
         created = self._registry.state.sessions.get(session)
         if session == HOME_SESSION:
             files = self._home_journal.files
-            return verify_files(files, sealed=self._home_mark is not None, first_mac=None)
+            return verify_files(files, sealed=self._home_mark is not None, first_mac=None, is_lost=lambda _: True)
         if created is None:
             raise Refused(f"there is no session {session}", code="unknown", hint="holdfast sessions list")
         files = self._files(session, created.instance, self._parts(session), self._tables.cell(created.slot))
         sealed = self.seal_mark(session, created.instance) is not None
-        return verify_files(files, sealed=sealed, first_mac=created.first_mac)
+        return verify_files(files, sealed=sealed, first_mac=created.first_mac, is_lost=self.is_lost)
 
     # --- plumbing ----------------------------------------------------------------------------------------------------
 
@@ -477,7 +496,10 @@ class FileStore:
         """Off the event loop; once begun it is awaited to its end, then cancellation goes on."""
         if os.getpid() != self._pid:
             raise forked()
-        return await self._threads.call(work)
+        try:
+            return await self._threads.call(work)
+        except OSError as exc:
+            raise disk_refused(str(self.path), exc) from exc
 
     async def wait_for(self, request: Request, lane: Lane) -> None:
         if os.getpid() != self._pid:
@@ -486,6 +508,15 @@ class FileStore:
         request.wake = arrival.tell
         lane.append_soon(request)
         await arrival.wait()
+
+
+async def _opened(path: Path, work: Callable[[], T]) -> T:
+    try:
+        return await asyncio.to_thread(work)
+    except PermissionError as exc:
+        raise Unusable(f"{path} can't be used: {exc}", code="unsafe_path", hint="a home belongs to the user who runs Holdfast") from exc
+    except OSError as exc:
+        raise disk_refused(str(path), exc) from exc
 
 
 def _draft(event: AnyHomeEvent) -> Draft:

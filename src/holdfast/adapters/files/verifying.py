@@ -5,6 +5,7 @@ Closed segments never change, so they are walked without a lock; for the last on
 """
 
 import contextlib
+from collections.abc import Callable
 
 from holdfast.adapters.files.paths import walk as walk_folders
 from holdfast.adapters.files.session_files import SessionFiles
@@ -13,7 +14,7 @@ from holdfast.journal.chain import KeyMissing
 from holdfast.journal.verify import SegmentBytes, Verdict, VerdictName, walk
 
 
-def verify_files(files: SessionFiles, *, sealed: bool, first_mac: str | None) -> Verdict:
+def verify_files(files: SessionFiles, *, sealed: bool, first_mac: str | None, is_lost: Callable[[int], bool]) -> Verdict:
     def verdict(
         name: VerdictName, detail: str | None, *, records: int = 0, at_seq: int | None = None, segment: str | None = None, byte: int | None = None
     ) -> Verdict:
@@ -46,6 +47,10 @@ def verify_files(files: SessionFiles, *, sealed: bool, first_mac: str | None) ->
             )
     except FileNotFoundError:
         return verdict("cut_short", "its folder is missing")
-    except (KeyMissing, NewerVersion, Refused, Busy, OSError) as exc:
+    except KeyMissing as exc:
+        if is_lost(exc.generation):
+            return verdict("unreadable", str(exc))
+        return verdict("broken", f"a segment names a key that never was ({exc})")
+    except (NewerVersion, Refused, Busy, OSError) as exc:
         return verdict("unreadable", str(exc))
     return verdict(found.verdict, found.detail, records=found.records, at_seq=found.fence.seq or None, segment=found.segment, byte=found.byte)

@@ -1,6 +1,7 @@
 """Everything in memory: the reference for what stores must do, and the simulator's world."""
 
 from holdfast.adapters.inmemory.disk import HOME, Crashed, Fault, InMemoryDisk
+from holdfast.adapters.inmemory.index import InMemoryIndex
 from holdfast.adapters.inmemory.notifier import InMemoryNotifier
 from holdfast.adapters.inmemory.store import InMemoryClaim, InMemoryJournal, InMemoryStore
 
@@ -10,6 +11,7 @@ __all__ = [
     "Fault",
     "InMemoryClaim",
     "InMemoryDisk",
+    "InMemoryIndex",
     "InMemoryJournal",
     "InMemoryNotifier",
     "InMemoryStore",

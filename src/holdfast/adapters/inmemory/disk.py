@@ -7,6 +7,7 @@ Hands that hold no key change bytes here by `flip`, `cut`, `forge` and `put_back
 """
 
 import threading
+from collections.abc import Iterator
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
@@ -103,6 +104,11 @@ class Life:
         hasher.update(blake3(entry.header).digest())
         hasher.update(blake3(entry.body).digest())
         return hasher.digest()
+
+    def stored_lines(self) -> Iterator[bytes]:
+        """As a file would have them: one JSON object a line."""
+        for entry in self.entries:
+            yield entry.header[:-1] + b',"body":' + entry.body + b',"mac":"' + entry.mac.hex().encode() + b'"}\n'
 
     def read(self, before: Head) -> Record | None:
         """The record after `before`, or None when it does not verify."""

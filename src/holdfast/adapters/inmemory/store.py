@@ -8,7 +8,7 @@ An append lets the event loop turn once before it commits: appends that were beg
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -201,6 +201,16 @@ class InMemoryJournal:
     def _place(self, number: int) -> str:
         life = self._life
         return f"memory:{life.session}/{life.instance}/quarantine/{number}-{life.quarantine[number][0]}"
+
+    async def read_quarantined(self, where: str) -> tuple[str, bytes]:
+        self._check_usable()
+        places = {self._place(number): kept for number, kept in enumerate(self._life.quarantine)}
+        if where not in places:
+            raise Refused(f"{self.session} has nothing in quarantine at {where}", code="unknown")
+        return places[where]
+
+    def lines(self) -> Iterator[bytes]:
+        yield from self._life.stored_lines()
 
     async def keep_output(self, data: bytes) -> str:
         self._check_usable()

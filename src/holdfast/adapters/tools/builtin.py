@@ -88,7 +88,7 @@ class _PreparedWork:
             async with asyncio.timeout(timeout_seconds):
                 text = await THREADS.run(self._work)
         except TimeoutError:
-            return ToolReturned(outcome="timed_out", text=f"no result within {timeout_seconds:g} s")
+            return ToolReturned(outcome="timed_out", text=f"no result within {timeout_seconds:g} s; it may still take effect")
         except (ToolFailed, CannotBind, OSError) as exc:
             return returned_text(str(exc), outcome="error", secrets=self._secrets)
         returned = returned_text(text, outcome="ok", secrets=self._secrets)

@@ -106,7 +106,7 @@ def working_bubblewrap() -> str | None:
         return None
     try:
         tried = subprocess.run(  # noqa: S603  our own words
-            [path, *_BASE, "--tmpfs", "/mnt", "--", "/bin/true"],
+            [path, *_BASE, "--tmpfs", "/tmp", "--", "/bin/true"],
             check=False,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -140,6 +140,7 @@ def main(arguments: list[str]) -> None:
             runnable = program
         if mode != "plain":
             drop_capabilities()
+        if mode in ("landlock", "scoped"):
             confine(rest[: int(count)])
         _restore_signals()
     except (OSError, NotReady) as exc:

@@ -30,7 +30,8 @@ _GRACE_SECONDS = 2.0  # between asking a group to end and ending it
 _READ_BYTES = 64 * 1024
 _SCRIPT = str(Path(launch.__file__).resolve())
 
-Mode = Literal["landlock", "scoped", "plain"]
+# landlock: out of the denied paths. scoped: no signals or sockets to the outside. capped: only root's capabilities. plain: nothing.
+Mode = Literal["landlock", "scoped", "capped", "plain"]
 Ended = Literal["exited", "timed_out"]
 
 
@@ -123,6 +124,7 @@ class Launched:
         self._go_write = go_write  # closed by go or by giving up; while it is open, the launcher waits
         self._status_read = status_read
         self._spent = False
+        self._said = ""  # what the launcher said after go: only that it could not become the command
         self.facts: ProcessFacts = facts_of(process.pid)
 
     async def run(self, *, timeout_seconds: float, on_output: OnOutput) -> tuple[Ended, int]:
@@ -133,8 +135,7 @@ class Launched:
         pipe = self._process.stdout
         assert pipe is not None  # noqa: S101  for the type checker: it was asked for
         os.set_blocking(pipe.fileno(), False)
-        os.write(self._go_write, b"g")
-        os.close(self._go_write)
+        self._say_go()
         loop = asyncio.get_running_loop()
         loop.add_reader(pipe.fileno(), _read_some, loop, pipe.fileno(), on_output)
         ended: Ended = "exited"
@@ -143,7 +144,8 @@ class Launched:
                 await _wait_until_exit(self._process)
         except TimeoutError:
             ended = "timed_out"
-            await self._end()
+            if await _finish(self._end()):
+                raise asyncio.CancelledError from None
         except asyncio.CancelledError:
             await _finish(self._end())
             raise
@@ -154,7 +156,8 @@ class Launched:
             status = self._process.wait()
             _read_rest(pipe.fileno(), on_output)
             pipe.close()
-            self._said = os.read(self._status_read, 4096).decode(errors="replace") if self._status_has_words() else ""
+            if self._status_has_words():
+                self._said = os.read(self._status_read, 4096).decode(errors="replace") or self._said
             os.close(self._status_read)
         return ended, status
 
@@ -162,6 +165,14 @@ class Launched:
     def failed_to_exec(self) -> str:
         """What the launcher said if it could not become the command."""
         return self._said[1:]
+
+    def _say_go(self) -> None:
+        try:
+            os.write(self._go_write, b"g")
+        except BrokenPipeError:
+            self._said = "nthe launcher was ended by somebody"  # it never got the byte
+        finally:
+            os.close(self._go_write)
 
     async def abandon(self) -> None:
         if not self._spent:
@@ -196,15 +207,17 @@ class Launched:
         return bool(select.select([self._status_read], [], [], 0)[0])
 
 
-async def _finish(ending: Coroutine[None, None, None]) -> None:
-    """To its end, however often we are cancelled meanwhile."""
+async def _finish(ending: Coroutine[None, None, None]) -> bool:
+    """To its end, however often we are cancelled meanwhile; whether we were."""
     task = asyncio.ensure_future(ending)
+    cancelled = False
     while not task.done():
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
-            continue
+            cancelled = True
     task.result()
+    return cancelled
 
 
 async def _wait_until_exit(process: "subprocess.Popen[bytes]") -> None:

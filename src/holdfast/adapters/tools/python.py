@@ -19,7 +19,7 @@ import msgspec
 from holdfast.adapters.tools.arguments import ArgumentTypes
 from holdfast.adapters.tools.display import display_of
 from holdfast.adapters.tools.output import refuse_secrets, returned_text
-from holdfast.adapters.tools.threads import THREADS
+from holdfast.adapters.tools.threads import OwnedThreads
 from holdfast.errors import InvariantBroken, Unusable
 from holdfast.ports.tools import OnOutput, Prepared, ProcessFacts, Scene, ToolCall, ToolReturned
 from holdfast.session.plan import Binding, Contract, ToolDefinition
@@ -28,6 +28,9 @@ from holdfast.session.rendering import framed, render
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}\Z")
+
+# Apart from the threads that our own tools use: functions that never come back must not keep a command from being ended.
+_FUNCTIONS = OwnedThreads()
 
 Mode = Literal["ask", "auto"]
 Audience = Literal["public", "team", "personal"]
@@ -147,7 +150,7 @@ class _PreparedFunction:
     async def _run(self) -> Any:
         if inspect.iscoroutinefunction(self._function):
             return await self._function(**self._values)
-        value = await THREADS.run(lambda: self._function(**self._values))
+        value = await _FUNCTIONS.run(lambda: self._function(**self._values))
         return await value if inspect.isawaitable(value) else value
 
 

@@ -14,8 +14,8 @@ from holdfast.adapters.tools.builtin import definition_of
 from holdfast.adapters.tools.confinement import MECHANISMS, Confinement, Mechanism, bubblewrap_words, choose, expected_folders
 from holdfast.adapters.tools.display import display_of
 from holdfast.adapters.tools.environment import SEARCH_PATH, environment_digest, environment_of
-from holdfast.adapters.tools.home_guard import guard_of
-from holdfast.adapters.tools.launcher import Launched, LaunchPlan, start
+from holdfast.adapters.tools.home_guard import Guarded, guard_of
+from holdfast.adapters.tools.launcher import Launched, LaunchPlan, Mode, start
 from holdfast.adapters.tools.output import Output, refuse_secrets
 from holdfast.adapters.tools.paths import Place, check_path, locate, open_folder
 from holdfast.adapters.tools.programs import Program, find_program, fingerprint
@@ -127,7 +127,7 @@ class Shell:
         inside = mechanism == "bubblewrap" and guard is not None
         return LaunchPlan(
             call=scene.call,
-            mode="plain" if mechanism is None else "scoped" if inside or guard is None else "landlock",
+            mode=self._mode(mechanism, guard),
             prefix=tuple(bubblewrap_words(guard)) if inside and guard is not None else (),
             denied=guard.names if mechanism == "landlock" and guard is not None else (),
             cwd=binding.cwd,
@@ -136,6 +136,13 @@ class Shell:
             words=_words(program, command),
             environment=environment_of(scene.call, self._search_path),
         )
+
+    def _mode(self, mechanism: Mechanism | None, guard: Guarded | None) -> Mode:
+        if mechanism is None:
+            return "plain"
+        if "landlock" not in self._mechanisms:
+            return "capped"
+        return "landlock" if mechanism == "landlock" and guard is not None else "scoped"
 
     def _programs(self, reading: Reading, cwd: str) -> dict[str, Program | None]:
         """Every program that a literal first word names. Builtins of the shell are part of the interpreter."""

@@ -1,0 +1,133 @@
+"""
+The same names for notebooks and synchronous code: one event loop in a thread of its own, and each verb waits for its result.
+
+    with holdfast.blocking.open("./state", agents=[ops]) as home:
+        turn = home.send("ops/api", "restart_service service=api", source=alice)
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from os import PathLike
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from holdfast import home as _async
+from holdfast.errors import Unusable
+from holdfast.home import Agent, Answer, Approval, Followed, Grant, Session, Turn
+from holdfast.session.authority import MessageSource
+
+T = TypeVar("T")
+
+
+class Home:
+    """An open home for synchronous code; a context manager. Safe to use from several threads."""
+
+    def __init__(self, home: _async.Home) -> None:
+        self._home = home
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        ready = threading.Event()
+
+        def work() -> None:
+            with asyncio.Runner() as runner:
+                self._loop = runner.get_loop()
+                self._loop.call_soon(ready.set)
+                self._loop.run_forever()
+
+        self._thread = threading.Thread(target=work, name="holdfast-blocking", daemon=True)
+        self._thread.start()
+        ready.wait()
+        try:
+            self._do(self._home.__aenter__)
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self._do(lambda: self._home.__aexit__(kind, error, trace))
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._loop is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop = None
+
+    def _do(self, work: Callable[[], Awaitable[T]]) -> T:
+        if self._loop is None:
+            raise Unusable("the home is not open", hint="use `with holdfast.blocking.open(...) as home`")
+
+        async def run() -> T:
+            return await work()
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+
+    def send(
+        self,
+        session: str,
+        text: str,
+        *,
+        source: MessageSource | None,
+        agent: str | None = None,
+        model: str | None = None,
+        dedup: str | None = None,
+        workspace: str | PathLike[str] | None = None,
+        wait: bool = True,
+    ) -> Turn:
+        return self._do(lambda: self._home.send(session, text, source=source, agent=agent, model=model, dedup=dedup, workspace=workspace, wait=wait))
+
+    def answer(
+        self,
+        approval: Approval,
+        option: str,
+        *,
+        by: MessageSource,
+        reason: str | None = None,
+        arguments: Any = None,
+        answer_id: str | None = None,
+        wait: bool = True,
+    ) -> Answer:
+        return self._do(lambda: self._home.answer(approval, option, by=by, reason=reason, arguments=arguments, answer_id=answer_id, wait=wait))
+
+    def approval(self, id: str) -> Approval:  # noqa: A002  # the field's name
+        return self._do(lambda: self._home.approval(id))
+
+    def approvals(self, for_: str | None = None) -> tuple[Approval, ...]:
+        return self._do(lambda: self._home.approvals(for_))
+
+    def follow(self, session: str, after: int | None = None) -> Iterator[Followed]:
+        """For ever; leave the loop to stop."""
+        followed = self._home.follow(session, after)
+        try:
+            while True:
+                yield self._do(followed.__anext__)
+        finally:
+            close = getattr(followed, "aclose", None)
+            if close is not None:
+                self._do(close)
+
+    def cancel(self, session: str, *, by: MessageSource, turn: str | None = None) -> tuple[Turn, ...]:
+        return self._do(lambda: self._home.cancel(session, by=by, turn=turn))
+
+    def resume(self, session: str | None = None, *, model: str | None = None) -> tuple[Turn, ...]:
+        return self._do(lambda: self._home.resume(session, model=model))
+
+    def grants(self) -> tuple[Grant, ...]:
+        return self._do(self._home.grants)
+
+    def revoke(self, grant: str, *, by: MessageSource) -> None:
+        self._do(lambda: self._home.revoke(grant, by=by))
+
+    def session(self, session: str) -> Session:
+        return self._do(lambda: self._home.session(session))
+
+
+def open(path: str | PathLike[str] | None = None, *, agents: Sequence[Agent] = ()) -> Home:  # noqa: A001  # the same name as holdfast.open
+    """`holdfast.open`, for synchronous code."""
+    return Home(_async.open(path, agents=agents))

@@ -1,0 +1,117 @@
+"""
+What `holdfast chat` writes to the terminal.
+
+What a model, a tool or another person says stands behind a bar on every line, wrapped by us and not by the terminal, with control, invisible and bidirectional
+characters made visible: no line of theirs can pass for a line of ours, above all not for a prompt. What an approval shows is printed complete, as it was journalled.
+"""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDTH_MIN = 20  # narrower terminals are written to as if they were this wide
+_CONTINUED = "  ~ "
+_SIXTEEN_BITS = 0xFFFF
+
+
+def plain(text: str) -> str:
+    r"""
+    Text of others, safe to print: whatever is not plainly itself becomes an escape.
+
+    >>> plain("ok\x1b[2K\u202e\u00a0done")
+    'ok\\u001b[2K\\u202e done'
+    """
+    return "".join(map(_visible, text.replace("\r\n", "\n")))
+
+
+def _visible(char: str) -> str:
+    if char == "\n" or char.isprintable():
+        return char
+    if char in "\t\u00a0\u202f":
+        return " "
+    return f"\\u{ord(char):04x}" if ord(char) <= _SIXTEEN_BITS else f"\\U{ord(char):08x}"
+
+
+class Screen:
+    """One per chat. Lines of ours, and one stream of theirs at a time."""
+
+    def __init__(self) -> None:
+        self._console: Console | None = None
+        self._style = ""
+        self._bar = ""
+        self._column = 0  # of the stream's line; 0 when no stream line is open
+
+    @property
+    def console(self) -> "Console":
+        if self._console is None:
+            from rich.console import Console
+
+            # Looks up sys.stdout at every print: prompt_toolkit puts its own there while somebody types.
+            self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+        return self._console
+
+    def say(self, text: str = "", style: str = "") -> None:
+        """A line of ours."""
+        self.end_stream()
+        self.console.print(text, style=style or None)
+
+    def tell(self, speaker: str, text: str, style: str = "") -> None:
+        """What somebody else said, whole."""
+        self.end_stream()
+        self.say(f"{plain(speaker)}:", "bold")
+        self.stream(text, style=style)
+        self.end_stream()
+
+    def show(self, display: str) -> None:
+        """An approval's display: every character of it, long lines continued behind a mark."""
+        self.end_stream()
+        for line in display.split("\n"):
+            for number, part in enumerate(_cut(line, self._width() - len(_CONTINUED))):
+                self.console.print((_CONTINUED if number else "  ") + part)
+
+    def stream(self, text: str, *, style: str = "", bar: str = "| ") -> None:
+        """A piece of what is being said; pieces of another kind begin on a new line."""
+        if self._column and (style, bar) != (self._style, self._bar):
+            self.end_stream()
+        self._style, self._bar = style, bar
+        self.console.print("".join(map(self._placed, plain(text))), end="", style=style or None)
+        sys.stdout.flush()
+
+    def _placed(self, char: str) -> str:
+        """The character, with the line break and the bar that it needs before it."""
+        width, before = (0 if char == "\n" else _cells(char)), ""
+        if self._column == 0 or self._column + width > self._width():
+            before = ("\n" if self._column else "") + self._bar
+            self._column = len(self._bar)
+        self._column = 0 if char == "\n" else self._column + width
+        return before + char
+
+    def end_stream(self) -> None:
+        if self._column:
+            self._column = 0
+            self.console.print()
+
+    @staticmethod
+    def _width() -> int:
+        return max(_WIDTH_MIN, shutil.get_terminal_size().columns)
+
+
+def _cut(line: str, width: int) -> Iterator[str]:
+    part, used = "", 0
+    for char in line:
+        cells = _cells(char)
+        if used + cells > width:
+            yield part
+            part, used = "", 0
+        part, used = part + char, used + cells
+    yield part
+
+
+def _cells(char: str) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(char)

@@ -1,0 +1,39 @@
+"""`holdfast keys rotate`: a new key for everything written from now on."""
+
+import typer
+
+from holdfast.cli.options import Options, command, group, options_of
+from holdfast.cli.running import home_of, run
+from holdfast.errors import Unusable
+
+
+def register(app: typer.Typer) -> None:
+    keys = group("keys", "The keys that journals are sealed with.")
+    app.add_typer(keys)
+
+    @command(keys, "rotate", example="holdfast keys rotate")
+    def rotate(ctx: typer.Context) -> None:
+        """
+        Make a new key generation: every segment that is opened from now on uses it.
+
+        Older keys stay, and stay needed: they verify what was written under them.
+        """
+        options = options_of(ctx)
+        run(lambda: _rotate(options))
+
+
+async def _rotate(options: Options) -> int:
+    from holdfast.cli.identity import who
+    from holdfast.wiring import existing_store
+
+    home = home_of(options)
+    me = who(home, None)
+    store = await existing_store(home)
+    if store is None:
+        raise Unusable(f"there is no home at {home}", code="no_home", hint="`holdfast send SESSION TEXT` makes one")
+    try:
+        generation = await store.rotate_keys(by=me.person)
+    finally:
+        await store.close()
+    options.out.result({"generation": generation}, f"generation {generation} seals what is written from now on; back up {home / 'keys'}")
+    return 0

@@ -1,0 +1,124 @@
+"""
+`holdfast`: reads the arguments, runs one command, says what went wrong, exits with its code.
+
+Commands are files beside this one; each has `register(app)`. To add one, write the file and name it in COMMANDS. Nothing heavy is imported before a
+command runs: `--help` costs what typer costs.
+"""
+
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from holdfast.cli.loading import register_all
+from holdfast.cli.options import APP_HELP, HOME_HELP, JSON_HELP, Options, take_app, take_home, take_json
+from holdfast.cli.output import error_from_os, exit_code_of, prepare_streams
+from holdfast.errors import HoldfastError, Unusable
+
+COMMANDS = (
+    "send",
+    "chat",
+    "approvals",
+    "grants",
+    "sessions",
+    "resume",
+    "verify",
+    "serve",
+    "tokens",
+    "keys",
+    "backup",
+    "restore",
+    "config",
+    "memory",
+    "jobs",
+    "reminders",
+    "doctor",
+    "demo",
+)
+_INTERRUPTED = 130
+_ABOUT = """
+A durable, fail-closed session runtime for AI agents.
+
+An agent asks before it acts; the question survives crashes, and the answer runs exactly what was shown, once.
+
+\b
+Try it:
+  $ holdfast demo
+  $ holdfast send notes "what time is it?"
+  $ holdfast send notes "shell command='echo hello'"
+  $ holdfast approvals list
+
+Exit codes: 0 done, 1 failed or cancelled, 2 usage, 3 waits for approval, 4 untrusted or sealed, 5 busy, in doubt or not saved, 6 refused or superseded.
+"""
+
+
+def make_app() -> typer.Typer:
+    app = typer.Typer(name="holdfast", help=_ABOUT, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+    @app.callback()
+    def common(
+        home: Annotated[str | None, typer.Option("--home", metavar="DIR", help=HOME_HELP, callback=take_home)] = None,
+        json: Annotated[bool, typer.Option("--json", help=JSON_HELP, callback=take_json)] = False,
+        app: Annotated[str | None, typer.Option("--app", metavar="MODULE:AGENT", help=APP_HELP, callback=take_app)] = None,
+        version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)] = False,
+    ) -> None:
+        pass
+
+    register_all(app, "holdfast.cli", COMMANDS)
+    return app
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"holdfast {version('holdfast')}\n")
+        raise typer.Exit
+
+
+def main() -> NoReturn:
+    prepare_streams()
+    sys.exit(_run(sys.argv[1:]))
+
+
+def _run(arguments: list[str]) -> int:
+    options = Options()
+    try:
+        return _checked(arguments, options)
+    except HoldfastError as exc:
+        if "--json" in arguments:  # the error may have come before the option was read
+            options.out.json = True
+        return _told(options, exc)
+
+
+def _checked(arguments: list[str], options: Options) -> int:
+    from asyncio import CancelledError
+
+    command = typer.main.get_command(make_app())
+    try:
+        code = command.main(arguments, prog_name="holdfast", standalone_mode=False, obj=options)
+    except typer.TyperException as exc:
+        raise _usage(exc) from None
+    except (KeyboardInterrupt, CancelledError, typer.Abort):
+        code = _INTERRUPTED
+    except BrokenPipeError:
+        return 0  # whoever read us has gone, and with it the wish
+    except OSError as exc:
+        raise error_from_os(exc) from exc
+    if code == _INTERRUPTED:
+        options.out.note("stopped; what was accepted is safe, `holdfast resume` goes on with it")
+    return code if isinstance(code, int) else 0
+
+
+def _usage(exc: typer.TyperException) -> HoldfastError:
+    ctx = getattr(exc, "ctx", None)
+    hint = f"`{ctx.command_path} --help` has an example" if ctx is not None else "`holdfast --help`"
+    return Unusable(exc.format_message(), hint=hint)
+
+
+def _told(options: Options, error: HoldfastError) -> int:
+    try:
+        options.out.error(error)
+    except HoldfastError as exc:  # stdout is full
+        options.out.told(exc.message, exc.hint)
+    return exit_code_of(error)

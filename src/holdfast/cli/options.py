@@ -1,0 +1,85 @@
+"""
+What every command takes: `--home`, `--json`, `--app`, before the command or after it.
+
+A command is declared with `@command(app, "name", example="...")`; the example is part of its help, and a test runs over all of them.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperOption
+
+from holdfast.cli.output import Output
+
+F = TypeVar("F", bound=Callable[..., None])
+
+
+class Options:
+    """The common options of one run. Made before the arguments are read, so that even a wrong argument is told as JSON if JSON was asked for."""
+
+    def __init__(self) -> None:
+        self.home: str | None = None
+        self.app: str | None = None
+        self.out = Output()
+
+
+def options_of(ctx: typer.Context) -> Options:
+    found = ctx.find_root().obj
+    return found if isinstance(found, Options) else Options()  # the latter only while a shell asks for completions
+
+
+def take_home(ctx: typer.Context, value: str | None) -> None:
+    if value is not None:
+        options_of(ctx).home = value
+
+
+def take_app(ctx: typer.Context, value: str | None) -> None:
+    if value is not None:
+        options_of(ctx).app = value
+
+
+def take_json(ctx: typer.Context, value: bool) -> None:
+    if value:
+        options_of(ctx).out.json = True
+
+
+HOME_HELP = "The folder of everything. [default: $HOLDFAST_HOME, else ~/.holdfast]"
+JSON_HELP = "Print JSON on stdout, and nothing else there."
+APP_HELP = "Your own agents and tools: MODULE is imported from this folder; AGENT is a holdfast.Agent or a list of them."
+
+
+class Command(TyperCommand):
+    """A command that takes the common options after its name too: people put them there."""
+
+    def __init__(self, name: str | None, *, params: list[Any] | None = None, **rest: Any) -> None:
+        super().__init__(name, params=[*(params or []), *_common()], **rest)
+
+
+def _common() -> list[Any]:
+    return [
+        TyperOption(param_decls=["--json"], is_flag=True, default=False, expose_value=False, callback=_of(take_json), help=JSON_HELP),
+        TyperOption(param_decls=["--home"], metavar="DIR", expose_value=False, callback=_of(take_home), help=HOME_HELP, hidden=True),
+        TyperOption(param_decls=["--app"], metavar="MODULE:AGENT", expose_value=False, callback=_of(take_app), help=APP_HELP, hidden=True),
+    ]
+
+
+def _of(take: Callable[[Any, Any], None]) -> Callable[[Any, Any, Any], None]:
+    return lambda ctx, _param, value: take(ctx, value)
+
+
+def command(app: typer.Typer, name: str, *, example: str) -> Callable[[F], F]:
+    """Declare a command; its docstring is its help, and `example` ends it."""
+
+    def declare(function: F) -> F:
+        shown = "\n".join(f"  $ {line}" for line in example.splitlines())
+        text = f"{(function.__doc__ or '').strip()}\n\n\b\nExample:\n{shown}"
+        app.command(name, cls=Command, help=text)(function)
+        return function
+
+    return declare
+
+
+def group(name: str, about: str) -> typer.Typer:
+    """A command of commands."""
+    return typer.Typer(name=name, help=about, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)

@@ -1,0 +1,212 @@
+"""
+What a command prints, and the code it exits with.
+
+With `--json`, stdout holds JSON and nothing else; people's text goes to stderr. Without it, results go to stdout as text and errors to stderr.
+Nothing of a model's or a tool's text reaches a terminal as a control sequence. A reader that went away (a closed pipe) is no error: what was done is done,
+and the exit code says so.
+"""
+
+import errno
+import os
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import IO, Any
+
+from holdfast.errors import Busy, HoldfastError, NotSaved, Refused, Untrusted
+
+EXIT_OF_OUTCOME = {
+    "completed": 0,
+    "queued": 0,
+    "running": 0,
+    "failed": 1,
+    "cancelled": 1,
+    "waiting": 3,
+    "sealed": 4,
+    "superseded": 6,
+}
+EXIT_OF_SEVERAL = (4, 5, 1, 6, 3, 0)
+"""Of several sessions: the first of these that is present."""
+
+_EXIT_OF_CODE = {"sealed": 4, "not_saved": 5, "busy": 5, "in_doubt": 5, "append_in_doubt": 5, "newer_version": 5, "cannot_drive": 5}
+"""Refusals that say, by their code, what an error class of its own says elsewhere."""
+
+_SHOWN_AS_IS = frozenset("\n\t")
+
+
+def exit_code_of(error: HoldfastError) -> int:
+    """
+    >>> exit_code_of(Refused("no", code="wrong_approver")), exit_code_of(Refused("no", code="sealed"))
+    (6, 4)
+    """
+    return _EXIT_OF_CODE.get(error.code, error.exit_code)
+
+
+def exit_code_of_several(codes: Iterable[int]) -> int:
+    """
+    >>> exit_code_of_several([0, 3, 1]), exit_code_of_several([])
+    (1, 0)
+    """
+    present = set(codes)
+    return next((code for code in EXIT_OF_SEVERAL if code in present), max(present, default=0))
+
+
+def is_sealed(error: HoldfastError) -> bool:
+    return isinstance(error, Untrusted) or error.code == "sealed"
+
+
+def error_from_os(exc: OSError) -> HoldfastError:
+    """What the operating system refused, as an error of ours: by what to do next."""
+    what = f"{exc.strerror or exc}" + (f": {exc.filename}" if exc.filename else "")
+    if exc.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return NotSaved(what, hint="make room on the disk, then try again; nothing that was acknowledged is lost")
+    if exc.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+        return Refused(what, code="not_permitted", hint="check who owns the home and its mode, or name another one with --home; `holdfast doctor` looks")
+    return Busy(what, code="io", hint="`holdfast doctor` looks for the reason")
+
+
+def printable(text: str) -> str:
+    r"""
+    Text that moves no cursor and hides nothing.
+
+    >>> printable("a\x1b[2Kb")
+    'a\\x1b[2Kb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char in _SHOWN_AS_IS or unicodedata.category(char)[0] != "C" else ascii(char)[1:-1] for char in text)
+
+
+class Output:
+    """Where one command's words go."""
+
+    def __init__(self) -> None:
+        self.json = False
+        # Set when the reader of stdout has gone. Nobody listens from then on, and followers stop.
+        self.closed = False
+
+    def object(self, value: Any) -> None:
+        """One JSON object on a line of its own."""
+        self._write(encoded(value) + "\n")
+
+    def result(self, value: Any, text: str) -> None:
+        """What the command came to: for a program, or for a person."""
+        if self.json:
+            self.object(value)
+        else:
+            self.text(text)
+
+    def text(self, text: str) -> None:
+        """For people, where the command's result belongs."""
+        if text:
+            self._write(printable(text).rstrip("\n") + "\n")
+
+    def note(self, text: str) -> None:
+        """For people, beside the result."""
+        _write_quietly(printable(text).rstrip("\n") + "\n", sys.stderr)
+
+    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        if not self.json and rows:
+            self._write(_table(heads, [[printable(cell).replace("\n", " ") for cell in row] for row in rows]))
+
+    def error(self, error: HoldfastError, **beside: Any) -> None:
+        """`beside` are fields that the command's JSON has besides the error."""
+        if self.json:
+            self.object({**beside, "error": error_fields(error)})
+        else:
+            self.told(error.message, error.hint, kept=getattr(error, "quarantined", ()))
+
+    def told(self, message: str, hint: str, *, kept: Sequence[str] = ()) -> None:
+        lines = [f"error: {message}", *(f"  kept: {each}" for each in kept), *([f"hint: {hint}"] if hint else [])]
+        self.note("\n".join(lines))
+
+    def _write(self, text: str) -> None:
+        if self.closed or sys.stdout is None:
+            self.closed = True
+            return
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            self.closed = True
+            _to_nowhere(sys.stdout)
+        except OSError as exc:
+            self.closed = True
+            _to_nowhere(sys.stdout)
+            raise HoldfastError(f"the result could not be written: {exc.strerror}", code="output", hint="what the command did stands") from exc
+
+
+def error_fields(error: HoldfastError) -> dict[str, Any]:
+    fields: dict[str, Any] = {"code": error.code, "message": error.message, "hint": error.hint}
+    kept = getattr(error, "quarantined", ())
+    return {**fields, "quarantine": list(kept)} if kept else fields
+
+
+def encoded(value: Any) -> str:
+    import msgspec
+
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:  # half a character, from an argument that was not UTF-8
+        return msgspec.json.encode(_whole(msgspec.to_builtins(value))).decode()
+
+
+def _whole(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode()
+        case dict():
+            return {_whole(key): _whole(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_whole(each) for each in value]
+        case _:
+            return value
+
+
+def prepare_streams() -> None:
+    """What can't be encoded is shown as an escape, never a reason to fail after the work was done."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _write_quietly(text: str, stream: IO[str] | None) -> None:
+    if stream is None:
+        return
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        _to_nowhere(stream)
+
+
+def _to_nowhere(stream: IO[str]) -> None:
+    """So that what is still buffered does not fail once more when Python ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.dup2(nowhere, stream.fileno())
+    finally:
+        os.close(nowhere)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    if sys.stdout is not None and sys.stdout.isatty():
+        return _rich_table(heads, rows)
+    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (heads, *rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _rich_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rich knows the terminal's width, and about NO_COLOR."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*heads, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console = Console()
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get()

@@ -1,0 +1,63 @@
+"""`holdfast resume`: drive on whatever is owed after a crash."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import completing
+from holdfast.cli.options import Options, command, options_of
+from holdfast.cli.output import exit_code_of_several
+from holdfast.cli.running import driving_service, home_of, run
+from holdfast.errors import HoldfastError, Refused
+
+if TYPE_CHECKING:
+    from holdfast.runtime.service import Service
+
+
+def register(app: typer.Typer) -> None:
+    @command(app, "resume", example="holdfast resume\nholdfast resume ops/api --model demo")
+    def resume(
+        ctx: typer.Context,
+        session: Annotated[
+            str | None, typer.Argument(metavar="[SESSION]", help="Only this one. [default: every session that owes]", autocompletion=completing.sessions)
+        ] = None,
+        model: Annotated[str | None, typer.Option("--model", metavar="M", help="Go on with this model, where the turn's own can't be had.")] = None,
+        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Recorded with --model: an assertion by the home's owner.")] = None,
+    ) -> None:
+        """
+        Drive on what a crash or an answer elsewhere left undone.
+
+        Prints each session that was driven; nothing owed is a success. Exits as `send` does; of several sessions the gravest counts.
+        """
+        options = options_of(ctx)
+        run(lambda: _resume(options, session, model, as_))
+
+
+async def _resume(options: Options, session: str | None, model: str | None, asserted: str | None) -> int:
+    from holdfast.cli.identity import who
+    from holdfast.ids import session_id
+
+    name = session_id(session) if session is not None else None
+    async with driving_service(options) as service:
+        if service is None:
+            if name is not None:
+                raise Refused(f"there is no session {name}", code="unknown", hint="`holdfast sessions list` shows them")
+            return 0
+        by = who(home_of(options), asserted).person
+        names = [name] if name is not None else list(await service.owing())
+        codes = [await _one(options, service, each, model, by, alone=name is not None) for each in names]
+    if not names and not options.out.json:
+        options.out.note("nothing is owed")
+    return exit_code_of_several(codes)
+
+
+async def _one(options: Options, service: "Service", session: str, model: str | None, by: str, *, alone: bool) -> int:
+    from holdfast.cli.turns import told, told_error
+
+    if not alone and not options.out.json:
+        options.out.note(f"{session}:")
+    try:
+        turn = await service.resume(session, by=by, model=model)
+    except HoldfastError as exc:
+        return told_error(options, session, exc)
+    return told(options, turn)

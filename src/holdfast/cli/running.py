@@ -1,0 +1,80 @@
+"""From a command to the service and back: opening the home, running the work, and turning what went wrong into an exit code."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from holdfast.cli.options import Options
+from holdfast.errors import Unusable
+
+if TYPE_CHECKING:
+    from holdfast.runtime.service import Service
+
+Work = Callable[[], Coroutine[Any, Any, int]]
+
+
+def run(work: Work) -> None:
+    """Run to the end and exit with its code. SIGTERM, like Ctrl-C, gives up what is driven before the process goes."""
+    raise typer.Exit(asyncio.run(_until_stopped(work)))
+
+
+async def _until_stopped(work: Work) -> int:
+    task = asyncio.current_task()
+    with contextlib.suppress(NotImplementedError, RuntimeError):
+        if task is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await work()
+
+
+def home_of(options: Options) -> Path:
+    from holdfast.wiring import home_path
+
+    return home_path(options.home)
+
+
+@asynccontextmanager
+async def making_service(options: Options) -> "AsyncGenerator[Service, None]":
+    """With the program's own agents and tools; the home is made if it is not there."""
+    from holdfast.cli.agents import agents_of
+    from holdfast.wiring import open_service
+
+    given = agents_of(options.app)
+    async with open_service(home_of(options), agents=given.specs, tools=given.tools, models=given.models) as service:
+        yield service
+
+
+@asynccontextmanager
+async def driving_service(options: Options) -> "AsyncGenerator[Service | None, None]":
+    """As above, on a home that is there; None where there is none, and nothing is made."""
+    from holdfast.cli.agents import agents_of
+
+    given = agents_of(options.app)
+    async with _existing(options, agents=given.specs, tools=given.tools, models=given.models) as service:
+        yield service
+
+
+@asynccontextmanager
+async def looking_service(options: Options) -> "AsyncGenerator[Service | None, None]":
+    """For commands that drive nothing: no program of the user's is imported."""
+    async with _existing(options) as service:
+        yield service
+
+
+@asynccontextmanager
+async def _existing(options: Options, **given: Any) -> "AsyncGenerator[Service | None, None]":
+    from holdfast.wiring import open_service
+
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            service: Service | None = await stack.enter_async_context(open_service(home_of(options), create=False, **given))
+        except Unusable as exc:
+            if exc.code != "no_home":
+                raise
+            service = None
+        yield service

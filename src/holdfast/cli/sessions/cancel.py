@@ -1,0 +1,42 @@
+"""`holdfast sessions cancel`."""
+
+from typing import Annotated
+
+import typer
+
+from holdfast.cli import completing
+from holdfast.cli.options import Options, command, options_of
+from holdfast.cli.running import driving_service, home_of, run
+from holdfast.cli.sessions import unknown
+
+
+def register(app: typer.Typer) -> None:
+    @command(app, "cancel", example="holdfast sessions cancel ops/api\nholdfast sessions cancel ops/api --turn t3")
+    def cancel(
+        ctx: typer.Context,
+        session: Annotated[str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)],
+        turn: Annotated[str | None, typer.Option("--turn", metavar="T", help="Only this turn. [default: every open one]")] = None,
+        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Cancel as this person: an assertion by the home's owner.")] = None,
+    ) -> None:
+        """
+        Stop what runs, waits or is queued, durably.
+
+        Calls that have not started never will; one that has started ends with its real outcome, or in doubt. Exits 0 also when nothing was open.
+        """
+        options = options_of(ctx)
+        run(lambda: _cancel(options, session, turn, as_))
+
+
+async def _cancel(options: Options, session: str, turn: str | None, asserted: str | None) -> int:
+    from holdfast.cli.identity import who
+    from holdfast.ids import TurnId, session_id
+
+    name = session_id(session)
+    me = who(home_of(options), asserted)
+    async with driving_service(options) as service:
+        if service is None:
+            raise unknown(name)
+        found = await service.cancel(name, by=me.person, turn=TurnId(turn) if turn is not None else None, may_all=me.may_all)
+    said = "\n".join(f"{each.turn} is {each.outcome}" for each in found) or "nothing was open"
+    options.out.result({"session": name, "turns": found}, said)
+    return 0

@@ -1,0 +1,55 @@
+"""`holdfast sessions show`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import completing
+from holdfast.cli.options import Options, command, options_of
+from holdfast.cli.running import looking_service, run
+from holdfast.cli.sessions import unknown
+
+if TYPE_CHECKING:
+    from holdfast.runtime.reports import SessionReport
+
+
+def register(app: typer.Typer) -> None:
+    @command(app, "show", example="holdfast sessions show ops/api")
+    def show(
+        ctx: typer.Context,
+        session: Annotated[str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)],
+    ) -> None:
+        """One session: where it stands, what it owes, where its journal lies, why it is sealed if it is."""
+        options = options_of(ctx)
+        run(lambda: _show(options, session))
+
+
+async def _show(options: Options, session: str) -> int:
+    from holdfast.ids import session_id
+
+    name = session_id(session)
+    async with looking_service(options) as service:
+        if service is None:
+            raise unknown(name)
+        report = await service.show(name)
+    options.out.result(report, _text(report))
+    return 0
+
+
+def _text(report: "SessionReport") -> str:
+    facts = [
+        ("session", report.session),
+        ("instance", report.instance),
+        ("phase", report.phase),
+        ("records", str(report.seq)),
+        ("turns", str(report.turns)),
+        ("queued", str(report.queued)),
+        ("parked", ", ".join(report.parked)),
+        ("owes", ", ".join(report.owes)),
+        ("agent", f"{report.agent} ({report.model})" if report.agent else ""),
+        ("tokens", f"{report.usage.input_tokens} in, {report.usage.output_tokens} out"),
+        ("sealed", f"{report.sealed.code}: {report.sealed.detail}" if report.sealed else ""),
+        *(("journal", path) for path in report.journal),
+        *(("quarantine", path) for path in report.quarantine),
+    ]
+    return "\n".join(f"{name.ljust(10)}  {value}" for name, value in facts if value)

@@ -1,0 +1,25 @@
+"""How often: a bucket for each who asks, refilled over time, bounded in number."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+
+class Rate:
+    """`per_second` on average, `burst` at once."""
+
+    def __init__(self, *, per_second: float, burst: float, keys_max: int = 4_096, now: Callable[[], float] = time.monotonic) -> None:
+        self._per_second, self._burst = per_second, burst
+        self._keys_max = keys_max
+        self._now = now
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: str) -> bool:
+        """False: too many."""
+        now = self._now()
+        left, at = self._left.pop(key, (self._burst, now))
+        left = min(self._burst, left + (now - at) * self._per_second)
+        self._left[key] = (left - 1 if left >= 1 else left, now)
+        while len(self._left) > self._keys_max:
+            self._left.popitem(last=False)
+        return left >= 1

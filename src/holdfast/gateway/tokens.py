@@ -1,0 +1,255 @@
+"""
+Who speaks over HTTP, and what they may do: from the home's journal, and from nothing that a client says.
+
+A token is 256 random bits, shown once. The home keeps its hash, and beside it person, scopes, audience and end. Every request looks at the home's journal as it is
+then, so a revoked token is dead on the next one. The audience is the narrowest circle that the token speaks and reads in: `personal`, `team:NAME` or `public`.
+"""
+
+import re
+import secrets
+from collections.abc import Collection, Sequence
+
+import msgspec
+from blake3 import blake3
+
+from holdfast.errors import Refused, Unusable
+from holdfast.runtime.home_ledger import HomeLedger
+from holdfast.runtime.reports import iso
+from holdfast.session.authority import PUBLIC_BOUNDARY, Audience, MessageSource, Principal, Provenance
+from holdfast.session.home_events import AnyHomeEvent, HomeState, TokenAdded, TokenRevoked
+from holdfast.session.state import Reader
+
+HTTP_CHANNEL = "http"
+SCOPES = ("read", "send", "approve", "admin")
+TOKEN = re.compile(r"hf_[A-Za-z0-9_-]{43}\Z")
+TOKENS_MAX = 1_000  # living ones in a home; every request walks past none of them, but a list must stay a list
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
+_TEAM = re.compile(r"team(?::([a-z0-9][a-z0-9._-]{0,63}))?\Z")
+_INSIDE = re.compile(r"hf_[A-Za-z0-9_-]{43}")
+_VERIFIED = "verified"
+
+
+def new_token() -> str:
+    """
+    256 bits that nobody can guess.
+
+    >>> bool(TOKEN.match(new_token()))
+    True
+    """
+    return "hf_" + secrets.token_urlsafe(32)
+
+
+def digest_of(token: str) -> str:
+    """What is kept. The token is random through and through, so a plain hash of it tells nothing."""
+    return blake3(b"holdfast token 1\0" + token.encode()).hexdigest()
+
+
+class Bearer(msgspec.Struct, frozen=True, kw_only=True):
+    """A valid token's owner, for one request."""
+
+    name: str
+    digest: str
+    person: str
+    scopes: frozenset[str]
+    audience: Audience
+    boundary: str
+    expires_at: int | None
+
+    @classmethod
+    def of(cls, added: TokenAdded) -> "Bearer":
+        audience, boundary = circle_of(added.audience, added.person)
+        return cls(
+            name=added.name,
+            digest=added.digest,
+            person=added.person,
+            scopes=frozenset(added.scopes),
+            audience=audience,
+            boundary=boundary,
+            expires_at=added.expires_at,
+        )
+
+    @property
+    def is_admin(self) -> bool:
+        return "admin" in self.scopes
+
+    def may(self, scope: str) -> bool:
+        """An admin may read everything and stop anything; sending and approving are done as a person, and need their own scope."""
+        return scope in self.scopes or (scope == "read" and self.is_admin)
+
+    def source(self) -> MessageSource:
+        """What this channel knows of a message: all of it from the server's record."""
+        group = self.audience is not Audience.PERSONAL
+        return MessageSource(
+            channel=HTTP_CHANNEL,
+            person=self.person,
+            principal=Principal.UNTRUSTED_EXTERNAL if self.audience is Audience.PUBLIC else Principal.TRUSTED_INTERNAL,
+            audience=self.audience,
+            boundary=self.boundary,
+            provenance=Provenance(authenticity=_VERIFIED, taint="clean", scope="group" if group else "direct", kind="message"),
+            can_prompt=True,
+        )
+
+    def reads(self, audience: str | None, boundary: str | None) -> bool:
+        """Whether something said in that circle is within this token's audience. What is unknown is not."""
+        if audience is None or boundary is None or audience not in set(Audience):
+            return self.is_admin
+        if self.is_admin or self.audience is Audience.PERSONAL:
+            return True
+        circle = Audience(audience)
+        return circle is Audience.PUBLIC or (circle is self.audience and boundary == self.boundary)
+
+    def sees(self, readers: Collection[Reader]) -> bool:
+        """A session is seen by who takes part in it within this token's audience; admin sees all."""
+        return self.is_admin or any(each.person == self.person and self.reads(each.audience, each.boundary) for each in readers)
+
+    def may_join(self, readers: Collection[Reader]) -> bool:
+        """
+        Whether a first message of this person may go into a session that others began.
+
+        Who has sent sees everything there, and so does the model that answers them: only a circle that all of it belongs to may be joined.
+        """
+        if self.is_admin:
+            return True
+        shared = self.audience is not Audience.PERSONAL
+        return shared and bool(readers) and all((each.audience, each.boundary) == (self.audience.value, self.boundary) for each in readers)
+
+
+def circle_of(audience: str, person: str) -> tuple[Audience, str]:
+    """
+    >>> circle_of("team:ops", "alice")
+    (<Audience.TEAM: 'team'>, 'team:ops')
+    """
+    if audience == Audience.PERSONAL.value:
+        return Audience.PERSONAL, f"personal:{person}"
+    if audience == Audience.PUBLIC.value:
+        return Audience.PUBLIC, PUBLIC_BOUNDARY
+    if (team := _TEAM.match(audience)) is not None:
+        return Audience.TEAM, f"team:{team[1] or 'home'}"
+    raise Unusable(f"{audience!r} is no audience", code="malformed", hint="personal, team, team:NAME or public")
+
+
+class TokenReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A token as it is listed: everything but itself."""
+
+    name: str
+    person: str
+    scopes: tuple[str, ...]
+    audience: str
+    expires_at: str | None
+    expired: bool
+
+
+def token_report(added: TokenAdded, *, now: int) -> TokenReport:
+    return TokenReport(
+        name=added.name,
+        person=added.person,
+        scopes=added.scopes,
+        audience=added.audience,
+        expires_at=iso(added.expires_at) if added.expires_at is not None else None,
+        expired=_is_over(added, now),
+    )
+
+
+def _is_over(added: TokenAdded, now: int) -> bool:
+    return added.expires_at is not None and now >= added.expires_at
+
+
+class TokenBook:
+    """The home's tokens, by their hash. Keeps nothing but what the last look at the home's journal gave."""
+
+    def __init__(self, home: HomeLedger) -> None:
+        self._home = home
+        self._of: dict[str, TokenAdded] | None = None  # the very tokens that `_by_digest` was made from
+        self._by_digest: dict[str, TokenAdded] = {}
+
+    async def find(self, token: str, *, now: int) -> Bearer | None:
+        """The token's owner, if it lives."""
+        if not TOKEN.match(token):
+            return None
+        added = (await self._known()).get(digest_of(token))
+        return None if added is None or _is_over(added, now) else Bearer.of(added)
+
+    async def still_lives(self, bearers: Collection[Bearer], *, now: int) -> set[str]:
+        """Of these, the hashes of those that live as they were: the same person, scopes and audience."""
+        known = await self._known()
+        living = set()
+        for each in bearers:
+            added = known.get(each.digest)
+            if added is not None and not _is_over(added, now) and Bearer.of(added) == each:
+                living.add(each.digest)
+        return living
+
+    async def holds_token(self, text: str) -> bool:
+        """Whether a text carries one of our tokens: such a text goes into no journal."""
+        if "hf_" not in text:
+            return False
+        known = await self._known()
+        return any(digest_of(found) in known for found in _INSIDE.findall(text))
+
+    async def _known(self) -> dict[str, TokenAdded]:
+        tokens = (await self._home.refresh()).tokens
+        if self._of != tokens:
+            self._of = dict(tokens)
+            self._by_digest = {each.digest: each for each in tokens.values()}
+        return self._by_digest
+
+    async def reports(self, *, now: int) -> tuple[TokenReport, ...]:
+        tokens = (await self._home.refresh()).tokens
+        return tuple(token_report(each, now=now) for _, each in sorted(tokens.items()))
+
+    async def add(
+        self,
+        name: str,
+        *,
+        person: str,
+        scopes: Sequence[str],
+        audience: str = "personal",
+        expires_at: int | None = None,
+        by: str,
+        now: int,
+    ) -> tuple[str, TokenAdded]:
+        """A new token, shown here and never again. A name that lives is refused; expired ones make room."""
+        _check(name, person, scopes)
+        circle_of(audience, person)
+        token = new_token()
+        added = TokenAdded(
+            name=name,
+            digest=digest_of(token),
+            person=person,
+            scopes=tuple(scope for scope in SCOPES if scope in scopes),
+            audience="team:home" if audience == "team" else audience,
+            expires_at=expires_at,
+            by=by,
+        )
+
+        def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
+            known = state.tokens.get(name)
+            if known is not None and not _is_over(known, now):
+                raise Refused(f"there is a token {name!r} already, of {known.person}", code="exists", hint=f"`holdfast tokens revoke {name}` first")
+            if sum(not _is_over(each, now) for each in state.tokens.values()) >= TOKENS_MAX:
+                raise Refused(f"{TOKENS_MAX} tokens live already", code="too_many", hint="revoke some")
+            return (added,)
+
+        await self._home.choose(choose)
+        return token, added
+
+    async def revoke(self, name: str, *, by: str) -> None:
+        def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
+            if name not in state.tokens:
+                raise Refused(f"there is no token {name!r}", code="unknown", hint="`holdfast tokens list` shows them")
+            return (TokenRevoked(name=name, by=by),)
+
+        await self._home.choose(choose)
+
+
+def _check(name: str, person: str, scopes: Sequence[str]) -> None:
+    if not _NAME.match(name):
+        raise Unusable(f"{name!r} is no name for a token", code="malformed", hint="a-z, 0-9, '.', '_', '-'; 64 at most")
+    if not person.strip() or person != person.strip() or len(person) > _PERSON_CHARS_MAX or not person.isprintable():
+        raise Unusable(f"{person!r} is no name of a person", code="malformed", hint="printable, no space at its ends")
+    unknown = [scope for scope in scopes if scope not in SCOPES]
+    if unknown or not scopes:
+        raise Unusable(f"{', '.join(unknown) or 'nothing'} is no scope", code="malformed", hint=f"scopes: {', '.join(SCOPES)}")
+
+
+_PERSON_CHARS_MAX = 128

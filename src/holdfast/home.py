@@ -1,0 +1,223 @@
+"""
+The library's way in: a home, its sessions, and the verbs, with the field names of `--json`.
+
+    async with holdfast.open("./state", agents=[ops]) as home:
+        turn = await home.send("ops/api", "restart_service service=api", source=alice)
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.errors import NotSaved, Refused, Untrusted, Unusable
+from holdfast.ids import ApprovalId, GrantId, TurnId
+from holdfast.ports.journal_store import Record
+from holdfast.ports.tools import Tool
+from holdfast.runtime.feed import Heard
+from holdfast.runtime.foreign import ForeignTurn
+from holdfast.runtime.reports import AnswerReport, ApprovalReport, ErrorReport, GrantReport, SessionReport, TurnReport
+from holdfast.runtime.service import Service
+from holdfast.runtime.world import AgentSpec
+from holdfast.session.authority import MessageSource, Workspace
+from holdfast.wiring import LazyModels, folder_identity, home_path, open_service
+
+Approval = ApprovalReport
+Turn = TurnReport
+Answer = AnswerReport
+Grant = GrantReport
+Session = SessionReport
+Followed = Record | Heard
+
+
+@dataclass(frozen=True)
+class Agent:
+    """
+    A name, a model, instructions, and tools: functions decorated with `@holdfast.tool`, or names of built-in ones.
+
+    `model` is a name ("demo", "script:FILE", "anthropic:...") or any Pydantic AI model.
+    """
+
+    name: str
+    model: Any = "demo"
+    instructions: str = ""
+    tools: Sequence[Any] = field(default_factory=tuple)
+
+
+class Home:
+    """An open home. Made by `holdfast.open`; use it as an async context manager."""
+
+    def __init__(self, opener: Callable[[], AbstractAsyncContextManager[Service]]) -> None:
+        self._opener = opener
+        self._context: AbstractAsyncContextManager[Service] | None = None
+        self._service: Service | None = None
+
+    async def __aenter__(self) -> Self:
+        self._context = self._opener()
+        self._service = await self._context.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        context, self._context, self._service = self._context, None, None
+        if context is not None:
+            await context.__aexit__(kind, error, trace)
+
+    @property
+    def service(self) -> Service:
+        """The runtime underneath, for integrations."""
+        if self._service is None:
+            raise Unusable("the home is not open", hint="use `async with holdfast.open(...) as home`")
+        return self._service
+
+    async def send(
+        self,
+        session: str,
+        text: str,
+        *,
+        source: MessageSource | None,
+        agent: str | None = None,
+        model: str | None = None,
+        dedup: str | None = None,
+        workspace: str | PathLike[str] | None = None,
+        wait: bool = True,
+    ) -> Turn:
+        """Send a message and drive its turn to its end or a pause. `source=None` is recorded as the least authority."""
+        folder = _workspace(workspace)
+        return await self.service.send(session, text, source=source, agent=agent, model=model, dedup=dedup, workspace=folder, wait=wait)
+
+    async def answer(
+        self,
+        approval: Approval,
+        option: str,
+        *,
+        by: MessageSource,
+        reason: str | None = None,
+        arguments: Any = None,
+        answer_id: str | None = None,
+        wait: bool = True,
+    ) -> Answer:
+        """
+        Answer a prompt that was seen, and drive its turn on. The answer is bound to the digest of what was shown.
+
+        What can't be taken comes back as `result="failed"` with its reason; the prompt then stands as it was.
+        """
+        if by.person is None:
+            raise Refused("nobody is known to give this answer", code="wrong_approver", hint="answer from a channel that knows the person")
+        try:
+            return await self.service.answer(
+                approval.id,
+                option,
+                by=by.person,
+                digest=approval.digest,
+                reason=reason,
+                arguments=arguments,
+                answer_id=answer_id,
+                asserted_by=by.asserted_by,
+                wait=wait,
+            )
+        except (Refused, NotSaved, Untrusted) as exc:
+            return AnswerReport(
+                result="failed", reason=exc.code, turn=await self._turn_after(approval, ErrorReport.of(exc), sealed=isinstance(exc, Untrusted))
+            )
+
+    async def _turn_after(self, approval: Approval, error: ErrorReport, *, sealed: bool) -> Turn:
+        if sealed:
+            return TurnReport(session=approval.session, turn=approval.turn, outcome="sealed", error=error)
+        try:
+            turn = await self.service.turn(approval.session, approval.turn)
+        except Refused:
+            turn = TurnReport(session=approval.session, turn=approval.turn, outcome="failed")
+        return TurnReport(
+            session=turn.session,
+            turn=turn.turn,
+            outcome=turn.outcome,
+            reply=turn.reply,
+            approvals=turn.approvals,
+            error=error,
+            usage=turn.usage,
+            seq=turn.seq,
+        )
+
+    async def approval(self, id: str) -> Approval:  # noqa: A002  # the field's name
+        return await self.service.approval(ApprovalId(id))
+
+    async def approvals(self, for_: str | None = None) -> tuple[Approval, ...]:
+        """What waits; with `for_`, what that person may answer."""
+        return await self.service.approvals(for_=for_)
+
+    def follow(self, session: str, after: int | None = None) -> AsyncIterator[Followed]:
+        """Records as they are stored, and pieces of text as they come, for ever; `after` is the seq to go on from."""
+        return self.service.follow(session, after=after)
+
+    async def cancel(self, session: str, *, by: MessageSource, turn: str | None = None) -> tuple[Turn, ...]:
+        operator = by.principal == "operator"
+        return await self.service.cancel(session, by=by.person or "nobody", turn=TurnId(turn) if turn else None, may_all=operator)
+
+    async def resume(self, session: str | None = None, *, model: str | None = None) -> tuple[Turn, ...]:
+        """Drive on whatever is owed after a crash: in one session, or in all."""
+        names = [session] if session is not None else list(await self.service.owing())
+        return tuple([await self.service.resume(name, by="library", model=model) for name in names])
+
+    async def grants(self) -> tuple[Grant, ...]:
+        return await self.service.grants()
+
+    async def revoke(self, grant: str, *, by: MessageSource) -> None:
+        await self.service.revoke(GrantId(grant), by=by.person or "nobody", may_all=by.principal == "operator")
+
+    async def session(self, session: str) -> Session:
+        return await self.service.show(session)
+
+    @asynccontextmanager
+    async def turn(
+        self, session: str, text: str, *, source: MessageSource | None, agent: str | None = None, workspace: str | PathLike[str] | None = None
+    ) -> AsyncGenerator[ForeignTurn, None]:
+        """A turn driven by your own loop: see `ForeignTurn.gate` and `ForeignTurn.record`."""
+        async with self.service.foreign_turn(session, text, source=source, agent=agent, workspace=_workspace(workspace)) as turn:
+            yield turn
+
+
+def _workspace(path: str | PathLike[str] | None) -> Workspace | None:
+    if path is None:
+        return None
+    folder = str(Path(path).resolve())
+    identity = folder_identity(folder)
+    if identity is None:
+        raise Unusable(f"{folder} is no folder", code="no_workspace", hint="name an existing folder")
+    return Workspace(folder, identity)
+
+
+def specs_from_agents(agents: Sequence[Agent]) -> tuple[list[AgentSpec], list[Tool], LazyModels]:
+    """What wiring needs of agents: their specs, those of their tools that are objects, and the models that are."""
+    tools: dict[str, Tool] = {}
+    models = LazyModels()
+    specs = []
+    for agent in agents:
+        names = tuple(_named(each, tools) for each in agent.tools)
+        model = agent.model if isinstance(agent.model, str) else models.register(agent.model)
+        specs.append(AgentSpec(name=agent.name, model=model, instructions=agent.instructions, tools=names))
+    return specs, list(tools.values()), models
+
+
+def _named(tool: Any, tools: dict[str, Tool]) -> str:
+    if isinstance(tool, str):
+        return tool
+    if not hasattr(tool, "definition"):
+        raise Unusable(f"{tool!r} is no tool", hint="decorate it with @holdfast.tool, or name a built-in tool")
+    name: str = tool.definition.name
+    if tools.setdefault(name, tool) is not tool:
+        raise Unusable(f"two tools are called {name!r}", hint="give one of them another name with @holdfast.tool(name=...)")
+    return name
+
+
+def open(path: str | PathLike[str] | None = None, *, agents: Sequence[Agent] = ()) -> Home:  # noqa: A001  # holdfast.open
+    """
+    A home at `path` (else $HOLDFAST_HOME, else ~/.holdfast), made if it is not there.
+
+    `agents` come on top of those in the home's settings; the first is the default.
+    """
+    specs, tools, models = specs_from_agents(agents)
+    folder = home_path(path)
+    return Home(lambda: open_service(folder, agents=specs, tools=tools, models=models))

@@ -1,0 +1,157 @@
+"""
+A turn driven by somebody else's loop: Holdfast keeps its authority, its gates and its history; the model calls and the tools are theirs.
+
+    turn = await home.turn("ops/api", source=alice, text="restart the api")
+    gate = await turn.gate("restart_service", {"service": "api"})
+    if gate.waiting:
+        gate = await turn.wait(gate)          # parked, durably, until somebody answers
+    if gate.may_run:                          # ToolStarted is durable: run it now, once
+        await turn.record(gate, "ok", "restarted")
+    await turn.finish("done")
+
+The loop holds the session's claim while it drives. If it dies, whoever drives next ends the turn as `loop_lost`, with started calls in doubt; a parked one stands.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.errors import Busy, Refused
+from holdfast.ids import CallId, TurnId
+from holdfast.ports.journal_store import Check
+from holdfast.runtime.driver import Driver
+from holdfast.runtime.following import wait_for
+from holdfast.runtime.home_ledger import HomeLedger
+from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.looking import look
+from holdfast.runtime.reports import ApprovalReport, TurnReport, approval_report
+from holdfast.runtime.telling import turn_report
+from holdfast.runtime.world import World
+from holdfast.session.authority import TurnContext
+from holdfast.session.commands import DecideCalls, EndTurn, FailTurn, FinishCall, ParkTurn, ProposeCalls, ResumeTurn, StartTool
+from holdfast.session.messages import ProposedCall
+from holdfast.session.state import Call, CallStatus, Turn
+
+
+class Gate(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be done about one call. `may_run` is True only once its start is durable: run it exactly then, exactly once."""
+
+    call: CallId
+    state: Literal["run", "waiting", "closed"]
+    text: str = ""  # of a closed one: what the model should be told
+    outcome: str | None = None
+    arguments: Any = None  # as they may run: a person may have changed them
+    approval: ApprovalReport | None = None
+    run: int = 0
+
+    @property
+    def may_run(self) -> bool:
+        return self.state == "run"
+
+    @property
+    def waiting(self) -> bool:
+        return self.state == "waiting"
+
+
+class ForeignTurn:
+    """Made by `Service.foreign_turn`; an async context manager: leaving it without `finish` fails the turn."""
+
+    def __init__(self, world: World, ledger: Ledger, home: HomeLedger, driver: Driver, turn: TurnId) -> None:
+        self._world = world
+        self._ledger = ledger
+        self._home = home
+        self._driver = driver
+        self.turn = turn
+
+    def _open(self) -> Turn:
+        turn = self._ledger.state.turns.get(self.turn)
+        if turn is None:
+            raise Refused(f"turn {self.turn} is over", code="superseded", hint="begin another")
+        return turn
+
+    async def gate(self, tool: str, arguments: Mapping[str, Any] | str, *, text: str = "", provider_id: str | None = None) -> Gate:
+        """Ask whether a call may run. Journals the call, what was decided, and, if it may, its start."""
+        written = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+        proposal = ProposedCall(tool, written, provider_id)
+        outcome = await self._ledger.commit(ProposeCalls(turn=self.turn, calls=(proposal,), text=text, policy=self._world.policy()))
+        if not outcome.decided[0].outcome:
+            raise Refused("an earlier call of this turn has no outcome yet", code="busy", hint="record it first")
+        return await self._pass(outcome.decided[0].outcome[0])
+
+    async def _pass(self, call_id: CallId) -> Gate:
+        call = self._ledger.state.open_call(self.turn, call_id)
+        if call is not None and call.status is CallStatus.PROPOSED:
+            await self._decide(call)
+            call = self._ledger.state.open_call(self.turn, call_id)
+        if call is not None and call.status in (CallStatus.ALLOWED, CallStatus.APPROVED):
+            return await self._start(call)
+        return self._closed_or_waiting(call_id, call)
+
+    async def _decide(self, call: Call) -> None:
+        turn = self._open()
+        looked = await look(self._world, self._ledger.state, turn, call)
+        command = DecideCalls(turn=self.turn, looked=(looked,), policy=self._world.policy(), grants=await self._grants(turn))
+        await self._ledger.commit(command, ParkTurn(turn=self.turn))
+
+    async def _grants(self, turn: Turn) -> tuple[Any, ...]:
+        return await self._home.grants_of(turn.context.requester if isinstance(turn.context, TurnContext) else None, self._ledger.state)
+
+    async def _start(self, call: Call) -> Gate:
+        turn = self._open()
+        looked = await look(self._world, self._ledger.state, turn, call)
+        epoch = self._ledger.epoch
+        if epoch is None:
+            raise Busy("another process drives this session", hint="wait until it is free")
+        command = StartTool(turn=self.turn, looked=looked, policy=self._world.policy(), grants=await self._grants(turn), epoch=epoch)
+        outcome = await self._ledger.commit(command, check=Check.FENCE)
+        if outcome.decided[0].outcome is None:
+            return self._closed_or_waiting(call.call, self._ledger.state.open_call(self.turn, call.call))
+        arguments = msgspec.json.decode(looked.arguments) if looked.arguments is not None else None
+        return Gate(call=call.call, state="run", arguments=arguments, run=outcome.decided[0].outcome)
+
+    def _closed_or_waiting(self, call_id: CallId, call: Call | None) -> Gate:
+        if call is None:
+            return Gate(call=call_id, state="closed", outcome="cancelled", text="Not run: the turn is over.")
+        if call.status is CallStatus.WAITING and call.approval is not None:
+            report = approval_report(self._ledger.session, self._ledger.instance, self._open(), call.approval)
+            return Gate(call=call_id, state="waiting", approval=report)
+        return Gate(call=call_id, state="closed", outcome=call.outcome, text=call.text)
+
+    async def wait(self, gate: Gate) -> Gate:
+        """Until somebody has answered. Holds no claim meanwhile; the prompt outlives this process."""
+        await self._driver.give_up()
+        watch = self._ledger.watch()
+        try:
+            while True:
+                watch.clear()
+                await self._ledger.refresh()
+                turn = self._ledger.state.turns.get(self.turn)
+                if turn is None or not turn.waiting:
+                    break
+                await wait_for(watch)
+            while turn is not None and not await self._driver.claim():
+                await wait_for(watch)
+        finally:
+            self._ledger.unwatch(watch)
+        if turn is not None and turn.parked and self._ledger.epoch is not None:
+            await self._ledger.commit(ResumeTurn(turn=self.turn, epoch=self._ledger.epoch))
+        return await self._pass(gate.call)
+
+    async def record(self, gate: Gate, outcome: Literal["ok", "error", "timed_out", "in_doubt"], text: str) -> None:
+        """How a call that could run ended."""
+        command = FinishCall(turn=self.turn, call=gate.call, run=gate.run, outcome=outcome, text=text)
+        produced = self._ledger.attempt.produced("tool_outcome", msgspec.json.encode(command))
+        await self._ledger.commit(command, check=Check.FENCE, keeping=[produced])
+
+    async def finish(self, reply: str) -> TurnReport:
+        await self._ledger.commit(EndTurn(turn=self.turn, policy=self._world.policy(), reply=reply), check=Check.FENCE)
+        return await turn_report(self._ledger, self.turn)
+
+    async def fail(self, code: str, message: str) -> TurnReport:
+        await self._ledger.commit(FailTurn(turn=self.turn, code=code, message=message))
+        return await turn_report(self._ledger, self.turn)
+
+    @property
+    def is_over(self) -> bool:
+        return self.turn not in self._ledger.state.turns

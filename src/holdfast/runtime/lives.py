@@ -1,0 +1,251 @@
+"""
+New lives of sessions: unseal and fork. And taking a session out: export.
+
+A new life is a new instance with records of the old one carried over, re-sealed under a new subkey, so that rows of an earlier life never verify in a later one.
+Nothing owed is carried over: open calls become in doubt, prompts are voided, queued inputs and deliveries are listed but not run,
+the turn is ended. The old bytes stay where they are.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+
+import msgspec
+
+from holdfast.errors import BrokenChain, NewerVersion, Refused
+from holdfast.ids import InstanceId, SessionId, session_id
+from holdfast.ports.journal_store import Draft, Journal, Record
+from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.reports import SessionReport
+from holdfast.runtime.service import Service, new_instance
+from holdfast.runtime.telling import session_report
+from holdfast.session import decide as deciding
+from holdfast.session.codec import decode, encode
+from holdfast.session.commands import CloseLife
+from holdfast.session.events import (
+    ApprovalAnswered,
+    ApprovalRequested,
+    CallFinished,
+    InputAccepted,
+    LifeCarried,
+    ModelAnswered,
+    SessionBorn,
+    SessionEvent,
+    TailRepaired,
+    ToolStarted,
+    TurnEnded,
+)
+from holdfast.session.evolve import evolve, initial
+from holdfast.session.state import SessionState
+from holdfast.session.transitions import IllegalTransition
+
+
+class Carried:
+    """What of an earlier life makes sense: every event up to the first that does not."""
+
+    def __init__(self, session: SessionId, instance: InstanceId, *, until: int | None = None) -> None:
+        self._until = until
+        self._state: SessionState = initial(session, instance)
+        self.events: list[SessionEvent] = []
+        self.last_seq = 0
+        self.records: list[Record] = []
+
+    def fold(self, record: Record) -> None:
+        if self._until is not None and record.seq > self._until:
+            return
+        event = decode(record.type, record.version, record.body, seq=record.seq)
+        try:
+            self._state = evolve(self._state, event, seq=record.seq, at=record.at)
+        except IllegalTransition as exc:
+            raise BrokenChain(f"record {record.seq} can't follow the ones before it: {exc}", at_seq=record.seq) from exc
+        self.last_seq = record.seq
+        self.records.append(record)
+        if not isinstance(event, SessionBorn | LifeCarried | TailRepaired):
+            self.events.append(event)
+
+    @property
+    def at_turn_boundary(self) -> bool:
+        return not self._state.turns and not self._state.queued
+
+
+async def unseal(service: Service, session: str, *, by: str, reason: str) -> SessionReport:
+    """Go on from the last record that verifies, in a new life. Refused when the session is not sealed."""
+    name = session_id(session)
+    journal = await service.world.store.open(name)
+    try:
+        if journal.sealed is None:
+            raise Refused(f"{name} is not sealed", code="not_sealed", hint="there is nothing to unseal")
+        carried = await _carried(journal)
+        attached = await _attached(journal)
+    finally:
+        await journal.close()
+    why = f"unsealed by {by}: {reason}"
+    return await _begin(
+        service, name, carried, origin="unseal", by=by, reason=why, from_session=name, from_instance=journal.instance, attached=attached
+    )
+
+
+async def fork(service: Service, session: str, into: str, *, at_seq: int, by: str) -> SessionReport:
+    """A copy up to a turn's end, under another name, with no inherited consents."""
+    source, target = session_id(session), session_id(into)
+    journal = await service.world.store.open(source)
+    try:
+        if journal.sealed is not None:
+            raise Refused(f"{source} is sealed; it can't be forked", code="sealed", hint=f"`holdfast sessions unseal {source}` first")
+        carried = await _carried(journal, until=at_seq)
+    finally:
+        await journal.close()
+    if not carried.at_turn_boundary or carried.last_seq == 0:
+        raise Refused(f"record {at_seq} of {source} is inside a turn", code="not_a_boundary", hint="name the seq of a turn_ended record")
+    why = f"forked from {source} at {carried.last_seq} by {by}"
+    return await _begin(service, target, carried, origin="fork", by=by, reason=why, from_session=source, from_instance=journal.instance, attached=())
+
+
+async def _carried(journal: Journal, *, until: int | None = None) -> Carried:
+    carried = Carried(journal.session, journal.instance, until=until)
+    try:
+        await journal.load(carried.fold)
+    except BrokenChain:
+        pass  # genuine records that make no sense together: what made sense before them is carried
+    except NewerVersion as exc:
+        raise Refused(exc.message, code=exc.code, hint=exc.hint) from exc
+    return carried
+
+
+class _Kept(msgspec.Struct):
+    """What is worth telling of a quarantined reply or outcome."""
+
+    text: str = ""
+    outcome: str | None = None
+
+
+async def _attached(journal: Journal) -> tuple[str, ...]:
+    """Outcomes that could not be journalled when the session was sealed, in words."""
+    told = []
+    for where in await journal.quarantined():
+        kind, data = await journal.read_quarantined(where)
+        if kind not in ("reply", "tool_outcome"):
+            continue
+        try:
+            kept = msgspec.json.decode(data, type=_Kept)
+        except msgspec.DecodeError:
+            told.append(f"something unreadable ({where})")
+            continue
+        what = "a reply" if kept.outcome is None else f"a tool's outcome ({kept.outcome})"
+        told.append(f"{what}: {kept.text}")
+    return tuple(told)
+
+
+async def _begin(
+    service: Service,
+    session: SessionId,
+    carried: Carried,
+    *,
+    origin: str,
+    by: str,
+    reason: str,
+    from_session: SessionId,
+    from_instance: InstanceId,
+    attached: tuple[str, ...],
+) -> SessionReport:
+    instance = new_instance()
+    born = SessionBorn(
+        session=session,
+        instance=instance,
+        origin=origin,
+        by=by,
+        from_session=from_session,
+        from_instance=from_instance,
+        from_seq=carried.last_seq,
+        carried=len(carried.events),
+    )
+    events: list[SessionEvent] = [born, *carried.events]
+    state = initial(session, instance)
+    for number, event in enumerate(events, 1):
+        state = evolve(state, event, seq=number, at=0)
+    closing = deciding.commit(state, [CloseLife(by=by, reason=reason, attached=attached)], now=0)
+    drafts = [Draft(*encode(event)) for event in (*events, *closing.events)]
+    journal = await service.world.store.create(session, instance, drafts, origin=origin, by=by)
+    ledger = await Ledger.open(journal)
+    try:
+        return await session_report(ledger)
+    finally:
+        await ledger.close()
+
+
+# --- export
+
+
+async def export_lines(service: Service, session: str) -> AsyncIterator[bytes]:
+    """Every record as stored, verbatim, line by line: verifiable from docs/journal-format.md and the key alone."""
+    journal = await service.world.store.open(session_id(session))
+    try:
+        for line in journal.lines():
+            yield line
+    finally:
+        await journal.close()
+
+
+async def export_markdown(service: Service, session: str) -> str:
+    """The conversation for people: who asked, what was answered, what ran and who approved it."""
+    name = session_id(session)
+    journal = await service.world.store.open(name)
+    told = [f"# {name}", ""]
+    try:
+        carried = await _carried(journal)
+    finally:
+        await journal.close()
+    for record in carried.records:
+        told.extend(_told(record))
+    if journal.sealed is not None:
+        told.append(f"\n> This session is sealed ({journal.sealed.code}: {journal.sealed.detail}). What is above is what verified.")
+    return "\n".join(told) + "\n"
+
+
+def _told(record: Record) -> Iterator[str]:
+    when = datetime.fromtimestamp(record.at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    match decode(record.type, record.version, record.body, seq=record.seq):
+        case InputAccepted() as accepted:
+            yield f"## {accepted.turn} · {when}\n\n**{_requester(accepted)}**\n\n{_quoted(accepted.text)}\n"
+        case ModelAnswered() as answered:
+            yield from ([f"{answered.text}\n"] if answered.text else [])
+            for call in answered.calls:
+                yield f"- calls `{call.tool}`\n\n{_fenced(call.arguments)}\n"
+        case ApprovalRequested() as asked:
+            yield f"- asked {', '.join(asked.may_answer)}:\n\n{_fenced(asked.display)}\n"
+        case ApprovalAnswered() as answer:
+            yield f"- **{answer.by}** answered `{answer.option}` at {when}\n"
+        case ToolStarted() as started:
+            yield f"- `{started.tool}` started at {when}\n"
+        case CallFinished() as finished:
+            yield f"- ended: {finished.outcome}\n\n{_fenced(finished.text)}\n"
+        case TurnEnded() as ended if ended.outcome != "completed":
+            yield f"*The turn {ended.outcome}: {ended.message or ended.code}*\n"
+        case _:
+            return
+
+
+def _requester(accepted: InputAccepted) -> str:
+    class Named(msgspec.Struct):
+        requester: str | None = None
+
+    return msgspec.json.decode(accepted.context, type=Named).requester or "nobody known"
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}" for line in text.splitlines() or [""])
+
+
+def _fenced(text: str) -> str:
+    longest = max((len(run) for run in _backtick_runs(text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _backtick_runs(text: str) -> Iterator[str]:
+    run = ""
+    for char in text + " ":
+        if char == "`":
+            run += char
+        elif run:
+            yield run
+            run = ""

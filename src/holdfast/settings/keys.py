@@ -1,0 +1,117 @@
+"""
+Everything that may stand in holdfast.toml: sections, their keys, how each is read, and what holds without it.
+
+docs/settings.md documents exactly these; a test compares the two.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from holdfast import limits
+from holdfast.session.authority import Audience
+from holdfast.session.policy import Rule
+from holdfast.settings import values
+from holdfast.settings.settings import DEFAULT_MODEL, Notify, did_you_mean
+from holdfast.settings.values import Reader, Wrong
+
+
+class Key(NamedTuple):
+    read: Reader
+    default: str  # as docs/settings.md says it
+
+
+def rule(value: Any) -> Rule:
+    """
+    >>> rule({"ask": ["bob"], "expires_after": "1d"}).approvers
+    ('bob',)
+    """
+    match value:
+        case "auto" | "ask" | "deny":
+            return Rule(mode=value)
+        case Mapping():
+            found = table(value, RULE_KEYS)
+        case _:
+            raise Wrong(f'must be "auto", "ask", "deny" or a table such as {{ ask = ["bob"] }}, not {values.shown(value)}')
+    if not found.get("requester_may_answer", True) and "ask" not in found:
+        raise Wrong('names nobody who may answer: add ask = ["NAME"], or write "deny"')
+    return Rule(
+        mode="ask",
+        approvers=found.get("ask"),
+        requester_may_answer=found.get("requester_may_answer"),
+        expires_after_seconds=found.get("expires_after"),
+    )
+
+
+def notify(value: Any) -> Notify:
+    if not isinstance(value, Mapping):
+        raise Wrong(f'must be a table such as {{ webhook = "https://..." }}, not {values.shown(value)}')
+    found = table(value, NOTIFY_KEYS)
+    if len(found) != 1:
+        raise Wrong("must have exactly one of webhook and command")
+    return Notify(**found)
+
+
+def table(value: Mapping[str, Any], keys: Mapping[str, Key]) -> dict[str, Any]:
+    """A table inside a value."""
+    found: dict[str, Any] = {}
+    for key, each in value.items():
+        if key not in keys:
+            raise Wrong(f"has an unknown key {values.shown(key)}{did_you_mean(key, keys)} (valid: {', '.join(keys)})", at=(key,))
+        try:
+            found[key] = keys[key].read(each)
+        except Wrong as exc:
+            raise Wrong(f"{key}: {exc.text}", at=(key, *exc.at)) from None
+    return found
+
+
+_expiry = values.duration(values.YEAR_SECONDS)
+_retention = values.duration(100 * values.YEAR_SECONDS)
+
+RULE_KEYS: Mapping[str, Key] = {
+    "ask": Key(values.list_of(values.name), "nobody but the requester"),
+    "requester_may_answer": Key(values.yes_or_no, "`true`, but `false` with `ask = []`"),
+    "expires_after": Key(_expiry, "`approvals.expires_after`"),
+}
+NOTIFY_KEYS: Mapping[str, Key] = {
+    "webhook": Key(values.webhook, "none"),
+    "command": Key(values.words, "none"),
+}
+
+ANY = "*"
+SECTIONS: Mapping[tuple[str, ...], Mapping[str, Key]] = {
+    # By path; ANY stands for a name that the file chooses, and for keys that it chooses.
+    ("agents", ANY): {
+        "model": Key(values.some_text, f'`"{DEFAULT_MODEL}"`'),
+        "instructions": Key(values.text, "none"),
+        "tools": Key(values.list_of(values.agents_tool), "all built-in tools"),
+    },
+    ("people", ANY): {ANY: Key(values.name, "none")},
+    ("policy", Audience.PERSONAL.value): {ANY: Key(rule, "the tool's own")},
+    ("policy", Audience.TEAM.value): {ANY: Key(rule, "the tool's own")},
+    ("policy", Audience.PUBLIC.value): {ANY: Key(rule, "the tool's own")},
+    ("approvals",): {
+        "expires_after": Key(_expiry, '`"7d"`'),
+        "prompts_per_turn_max": Key(values.whole_number(0, 1000), f"`{limits.PROMPTS_PER_TURN_MAX}`"),
+        "on_message": Key(values.one_of("supersede", "wait"), '`"supersede"`'),
+        "notify": Key(notify, "none"),
+    },
+    ("limits",): {
+        "turn_model_calls_max": Key(values.whole_number(1, 10_000), f"`{limits.MODEL_CALLS_PER_TURN_MAX}`"),
+        "turn_tool_calls_max": Key(values.whole_number(1, 10_000), f"`{limits.TOOL_CALLS_PER_TURN_MAX}`"),
+        "turn_tokens_max": Key(values.whole_number(1, 10**12), "none"),
+        "turn_cost_max": Key(values.dollars, "none"),
+        "tool_timeout": Key(values.duration(24 * 3600), '`"2m"`'),
+    },
+    ("tools", "shell"): {"confine": Key(values.one_of("auto", "require", "off"), '`"auto"`')},
+    ("secrets",): {"env": Key(values.list_of(values.variable), "none")},
+    ("storage",): {"allow_network_filesystem": Key(values.yes_or_no, "`false`")},
+    ("retention",): {
+        "sessions": Key(_retention, "kept for good"),
+        "outputs": Key(_retention, "kept for good"),
+        "quarantine": Key(_retention, "kept for good"),
+    },
+    ("serve",): {
+        "host": Key(values.host, '`"127.0.0.1"`'),
+        "port": Key(values.whole_number(0, 65535), "`8787`"),
+    },
+}

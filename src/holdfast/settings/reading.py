@@ -1,0 +1,200 @@
+"""From the text of holdfast.toml to Settings: all of it is understood, or all that is wrong with it is said, by line."""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from holdfast.errors import Unusable
+from holdfast.ids import ID_PART
+from holdfast.limits import KIB
+from holdfast.runtime.world import AgentSpec
+from holdfast.session.authority import Audience
+from holdfast.settings import values
+from holdfast.settings.keys import ANY, SECTIONS, Key
+from holdfast.settings.lines import line_of
+from holdfast.settings.settings import BUILTIN_TOOLS, DEFAULT_MODEL, Settings, did_you_mean
+from holdfast.settings.values import Wrong
+
+BYTES_MAX = 64 * KIB  # read for every decision, by a person and by us
+_PROBLEMS_MAX = 20  # said at once; the rest comes after these are mended
+_AT = re.compile(r" \(at .*\)\Z")
+_AT_LINE = re.compile(r"\(at line (\d+), column \d+\)\Z")
+
+Path = tuple[str, ...]
+
+
+class Problem(NamedTuple):
+    path: Path
+    text: str
+    hint: str = ""
+
+
+def settings_from_toml(data: bytes, *, name: str = "holdfast.toml") -> Settings:
+    """
+    Everything in the file, or `Unusable` naming what is wrong, on which line, and the nearest valid key.
+
+    >>> settings_from_toml(b"[serve]\\nport = 9000").serve_port
+    9000
+    """
+    text = _text(data, name)
+    tree = _tree(text, name)
+    found: dict[Path, dict[str, Any]] = {}
+    problems = [*_read(tree, (), found), *_shared_identities(found)]
+    if problems:
+        raise _unusable(text, name, problems)
+    return _settings(found)
+
+
+def _text(data: bytes, name: str) -> str:
+    if len(data) > BYTES_MAX:
+        raise Unusable(f"{name} is longer than {BYTES_MAX // KIB} KiB", code="settings", hint="shorten it")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as exc:
+        line = data[: exc.start].count(b"\n") + 1
+        raise Unusable(f"{name}, line {line}: is not UTF-8", code="settings", hint="save it as UTF-8") from exc
+
+
+def _tree(text: str, name: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as exc:  # also what tomllib lets through: numbers too long, lists too deep
+        said = str(exc) if isinstance(exc, ValueError) else "is nested too deeply"
+        found = _AT_LINE.search(said)
+        line = text.rstrip("\n").count("\n") + 1 if found is None else int(found.group(1))  # without a line it is the last one's fault
+        raise Unusable(f"{name}, line {line}: {_AT.sub('', said)}", code="settings", hint="it must be TOML: see docs/settings.md") from exc
+
+
+# --- walking -------------------------------------------------------------------------------------------------------------
+
+
+def _read(tree: Mapping[str, Any], path: Path, found: dict[Path, dict[str, Any]]) -> Iterator[Problem]:
+    """Down through the tables; what is read well is put in `found`, by section."""
+    keys = _keys(path)
+    if keys is not None:
+        found[path] = {}
+        for key, value in tree.items():
+            yield from _read_key((*path, key), value, keys, found[path])
+        return
+    below = _names_below(path)
+    for name, value in tree.items():
+        here = (*path, name)
+        if ANY not in below and name not in below:
+            yield Problem(here, f"there is no section [{'.'.join(map(_quoted, here))}]{did_you_mean(name, below)}", f"valid here: {', '.join(below)}")
+        elif not isinstance(value, Mapping):
+            yield Problem(
+                here, f"{'.'.join(map(_quoted, here))} must be a section, not {values.shown(value)}", "write it in brackets, on a line of its own"
+            )
+        elif ANY in below and not _is_chosen_name(here):
+            yield Problem(here, f"{values.shown(name)} is no name that can be told from others", "use Unicode normal form C, and nothing invisible")
+        else:
+            yield from _read(value, here, found)
+
+
+def _read_key(path: Path, value: Any, keys: Mapping[str, Key], into: dict[str, Any]) -> Iterator[Problem]:
+    section, name = ".".join(map(_quoted, path[:-1])), path[-1]
+    key = keys.get(ANY) or keys.get(name)
+    if key is None:
+        yield Problem(path, f"there is no key {values.shown(name)} in [{section}]{did_you_mean(name, keys)}", f"valid here: {', '.join(keys)}")
+    elif ANY in keys and (wrong := _wrong_chosen_key(path)):
+        yield Problem(path, f"{values.shown(name)} in [{section}]: {wrong}")
+    else:
+        try:
+            into[name] = key.read(value)
+        except Wrong as exc:
+            yield Problem((*path, *exc.at), f"{_quoted(name)} in [{section}]: {exc.text}")
+
+
+def _keys(path: Path) -> Mapping[str, Key] | None:
+    return SECTIONS.get(path) or SECTIONS.get((*path[:-1], ANY))
+
+
+def _names_below(path: Path) -> list[str]:
+    depth = len(path)
+    return sorted({section[depth] for section in SECTIONS if section[:depth] == path and len(section) > depth})
+
+
+def _is_chosen_name(path: Path) -> bool:
+    """Agents are named on command lines and in journals, people by channels."""
+    return values.is_name(path[-1])
+
+
+def _wrong_chosen_key(path: Path) -> str | None:
+    match path:
+        case ("people", _, channel) if not ID_PART.match(channel):
+            return "no channel: use a-z, 0-9, '.', '_', '-'"
+        case ("policy", _, tool) if not values.is_tool_name(tool):
+            return 'no tool: use its own name (no MODULE: before it), or "*"'
+        case _:
+            return None
+
+
+def _shared_identities(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem]:
+    """An identity that could be two people is nobody's."""
+    owners: dict[tuple[str, str], str] = {}
+    for path, identities in found.items():
+        if path[0] == "people":
+            for channel, identity in identities.items():
+                owner = owners.setdefault((channel, identity), path[1])
+                if owner != path[1]:
+                    yield Problem((*path, channel), f"{values.shown(identity)} on {channel} is {owner} already, and can't be {path[1]} too")
+
+
+def _quoted(part: str) -> str:
+    return part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else f'"{values.shown(part)[1:-1]}"'
+
+
+# --- saying --------------------------------------------------------------------------------------------------------------
+
+
+def _unusable(text: str, name: str, problems: list[Problem]) -> Unusable:
+    placed = sorted(((line_of(text, problem.path) or 1, problem) for problem in problems), key=lambda each: each[0])
+    said = [f"{name}, line {line}: {problem.text}" for line, problem in placed[:_PROBLEMS_MAX]]
+    if len(placed) > _PROBLEMS_MAX:
+        said.append(f"and {len(placed) - _PROBLEMS_MAX} more")
+    hint = placed[0][1].hint or "docs/settings.md has every key with an example"
+    return Unusable("\n".join(said), code="settings", hint=hint)
+
+
+# --- putting together ----------------------------------------------------------------------------------------------------
+
+
+def _settings(found: Mapping[Path, Mapping[str, Any]]) -> Settings:
+    given = {field: found[path][key] for (path, key), field in _FIELDS.items() if key in found.get(path, {})}
+    return Settings(
+        configured={path[1]: _agent(path[1], keys) for path, keys in found.items() if path[0] == "agents"},
+        people={path[1]: keys for path, keys in found.items() if path[0] == "people"},
+        rules={Audience(path[1]): keys for path, keys in found.items() if path[0] == "policy"},
+        **given,
+    )
+
+
+def _agent(name: str, keys: Mapping[str, Any]) -> AgentSpec:
+    return AgentSpec(
+        name=name,
+        model=keys.get("model", DEFAULT_MODEL),
+        instructions=keys.get("instructions", ""),
+        tools=keys.get("tools", BUILTIN_TOOLS),
+    )
+
+
+_FIELDS: Mapping[tuple[Path, str], str] = {
+    (("approvals",), "expires_after"): "approvals_expire_after_seconds",
+    (("approvals",), "prompts_per_turn_max"): "prompts_per_turn_max",
+    (("approvals",), "on_message"): "on_message",
+    (("approvals",), "notify"): "notify",
+    (("limits",), "turn_model_calls_max"): "turn_model_calls_max",
+    (("limits",), "turn_tool_calls_max"): "turn_tool_calls_max",
+    (("limits",), "turn_tokens_max"): "turn_tokens_max",
+    (("limits",), "turn_cost_max"): "turn_cost_max",
+    (("limits",), "tool_timeout"): "tool_timeout_seconds",
+    (("tools", "shell"), "confine"): "shell_confine",
+    (("secrets",), "env"): "secret_names",
+    (("storage",), "allow_network_filesystem"): "allow_network_filesystem",
+    (("retention",), "sessions"): "retain_sessions_seconds",
+    (("retention",), "outputs"): "retain_outputs_seconds",
+    (("retention",), "quarantine"): "retain_quarantine_seconds",
+    (("serve",), "host"): "serve_host",
+    (("serve",), "port"): "serve_port",
+}

@@ -1,0 +1,133 @@
+"""The settings of one moment, understood: what wiring, policy and channels ask of them."""
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Literal
+
+import msgspec
+
+from holdfast import limits
+from holdfast.runtime.world import AgentSpec
+from holdfast.session.authority import Audience
+from holdfast.session.policy import Policy, Rule
+from holdfast.settings.values import is_name
+
+DEFAULT_AGENT = "assistant"
+DEFAULT_MODEL = "demo"
+BUILTIN_TOOLS = ("ask_person", "list_files", "now", "read_file", "search_files", "shell", "write_file")
+LOCAL = "local"
+
+# Held back whether or not settings name them.
+PROVIDER_KEYS = (
+    "ANTHROPIC_API_KEY",
+    "AZURE_OPENAI_API_KEY",
+    "CO_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "GROQ_API_KEY",
+    "HF_TOKEN",
+    "MISTRAL_API_KEY",
+    "OLLAMA_API_KEY",
+    "OPENAI_API_KEY",
+    "OPENROUTER_API_KEY",
+)
+
+_MICRO = 1_000_000
+
+
+class Notify(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is told that something waits: exactly one of the two."""
+
+    webhook: str | None = None
+    command: tuple[str, ...] | None = None
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What holdfast.toml says, or the defaults.
+
+    >>> Settings().agents()["assistant"].model
+    'demo'
+    """
+
+    configured: Mapping[str, AgentSpec] = {}
+    people: Mapping[str, Mapping[str, str]] = {}  # by name: identity by channel
+    rules: Mapping[Audience, Mapping[str, Rule]] = {}
+    approvals_expire_after_seconds: int = limits.APPROVAL_EXPIRES_AFTER_SECONDS
+    prompts_per_turn_max: int = limits.PROMPTS_PER_TURN_MAX
+    on_message: Literal["supersede", "wait"] = "supersede"
+    notify: Notify | None = None
+    turn_model_calls_max: int = limits.MODEL_CALLS_PER_TURN_MAX
+    turn_tool_calls_max: int = limits.TOOL_CALLS_PER_TURN_MAX
+    turn_tokens_max: int | None = None
+    turn_cost_max: float | None = None  # US dollars
+    tool_timeout_seconds: float = limits.TOOL_TIMEOUT_SECONDS
+    shell_confine: Literal["auto", "require", "off"] = "auto"
+    secret_names: tuple[str, ...] = ()
+    allow_network_filesystem: bool = False
+    retain_sessions_seconds: int | None = None
+    retain_outputs_seconds: int | None = None
+    retain_quarantine_seconds: int | None = None
+    serve_host: str = "127.0.0.1"
+    serve_port: int = 8787
+
+    def agents(self) -> dict[str, AgentSpec]:
+        """Those that settings describe; without any, one that is there to be tried."""
+        return dict(self.configured) or {DEFAULT_AGENT: AgentSpec(name=DEFAULT_AGENT, model=DEFAULT_MODEL, tools=BUILTIN_TOOLS)}
+
+    @property
+    def default_agent(self) -> str:
+        """`assistant` if there is one, else the first in the file."""
+        agents = self.agents()
+        return DEFAULT_AGENT if DEFAULT_AGENT in agents else next(iter(agents))
+
+    def policy(self) -> Policy:
+        return Policy(
+            rules=self.rules,
+            on_message=self.on_message,
+            expires_after_seconds=self.approvals_expire_after_seconds,
+            prompts_per_turn_max=self.prompts_per_turn_max,
+            turn_model_calls_max=self.turn_model_calls_max,
+            turn_tool_calls_max=self.turn_tool_calls_max,
+            turn_tokens_max=self.turn_tokens_max,
+            turn_cost_microusd_max=None if self.turn_cost_max is None else round(self.turn_cost_max * _MICRO),
+        )
+
+    def person_for(self, channel: str, identity: str) -> str | None:
+        """
+        Who an identity is that the channel has authenticated; None is nobody we know.
+
+        Compared exactly: another case or another normal form is another identity. On the local channel whoever is listed nowhere is called what the
+        system calls them; a listed person is known by the listed identities only, so that nobody becomes them by having their name.
+        """
+        if not is_name(identity):
+            return None
+        for name, identities in self.people.items():
+            if identities.get(channel) == identity:
+                return name
+        return identity if channel == LOCAL and identity not in self.people else None
+
+    def secret_values(self, environment: Mapping[str, str]) -> tuple[str, ...]:
+        """What may appear nowhere: the values of the named variables, and the providers' keys."""
+        names = dict.fromkeys((*self.secret_names, *PROVIDER_KEYS))
+        return tuple(environment[name] for name in names if environment.get(name))
+
+    def unknown_tools(self, known: Iterable[str]) -> tuple[str, ...]:
+        """
+        Rules for tools that nobody has, as sentences: a misspelt "deny" denies nothing.
+
+        >>> Settings(rules={Audience.TEAM: {"shel": Rule(mode="deny")}}).unknown_tools(["shell"])
+        ("[policy.team] has a rule for 'shel', and there is no such tool; did you mean 'shell'?",)
+        """
+        names = sorted(set(known))
+        return tuple(
+            f"[policy.{audience.value}] has a rule for {tool!r}, and there is no such tool" + did_you_mean(tool, names)
+            for audience, rules in self.rules.items()
+            for tool in rules
+            if tool != "*" and tool not in names
+        )
+
+
+def did_you_mean(word: str, valid: Iterable[str]) -> str:
+    near = get_close_matches(word, list(valid), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

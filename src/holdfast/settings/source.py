@@ -1,0 +1,86 @@
+"""
+Where settings come from, and when: HOME/holdfast.toml, its bytes read again for every decision.
+
+Times and sizes of files are not trusted to say whether it changed. A file that others may write is not a person's decision and is refused. One that was there
+and is gone, or is not understood any more, stops every decision until it is mended: what it forbade must not become allowed by a slip.
+"""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from holdfast.errors import Unusable
+from holdfast.settings.reading import BYTES_MAX, settings_from_toml
+from holdfast.settings.settings import Settings
+
+FILE_NAME = "holdfast.toml"
+
+
+def load_settings(home: Path) -> Settings:
+    """The settings of the home; the defaults where there is no file, or no home."""
+    return SettingsSource(home).now()
+
+
+class SettingsSource:
+    """The settings of now, for a process that runs on."""
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / FILE_NAME
+        # What was read last, and what it came to; None is: no file, and there never was one.
+        self._data: bytes | None = None
+        self._outcome: Settings | Unusable = Settings()
+
+    def now(self) -> Settings:
+        """Raises `Unusable` as long as the file can't be used."""
+        data = _read(self._path)
+        if data is None and self._data is not None:
+            raise Unusable(f"{self._path} was there and is gone", code="settings", hint="put it back, or start again without it")
+        if data is not None and data != self._data:
+            self._outcome = self._understood(data)
+            self._data = data
+        if isinstance(self._outcome, Unusable):
+            raise Unusable(self._outcome.message, code=self._outcome.code, hint=self._outcome.hint)
+        return self._outcome
+
+    def _understood(self, data: bytes) -> Settings | Unusable:
+        try:
+            return settings_from_toml(data, name=str(self._path))
+        except Unusable as exc:
+            return exc
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as exc:
+        why = "is a symlink" if exc.errno == errno.ELOOP else f"can't be read: {exc.strerror}"
+        raise Unusable(f"{path} {why}", code="settings", hint="it must be a plain file of yours that you can read") from exc
+    try:
+        _check(path, os.fstat(fd))
+        return _bytes(fd)
+    except OSError as exc:
+        raise Unusable(f"{path} can't be read: {exc.strerror}", code="settings", hint="look at the disk") from exc
+    finally:
+        os.close(fd)
+
+
+def _bytes(fd: int) -> bytes:
+    data = b""
+    while len(data) <= BYTES_MAX and (more := os.read(fd, BYTES_MAX + 1 - len(data))):
+        data += more
+    return data
+
+
+def _check(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise Unusable(f"{path} is no plain file", code="settings", hint="put a plain file there, or nothing")
+    if found.st_uid not in {os.geteuid(), 0}:
+        raise Unusable(f"{path} belongs to uid {found.st_uid}, not to you", code="settings", hint="look who put it there")
+    # Who may write it, and gets through the folder to do so.
+    folder = path.parent.stat().st_mode if found.st_nlink == 1 else stat.S_IXGRP | stat.S_IXOTH
+    reach = (stat.S_IWGRP if folder & stat.S_IXGRP else 0) | (stat.S_IWOTH if folder & stat.S_IXOTH else 0)
+    if found.st_mode & reach:
+        raise Unusable(f"others may write {path} (mode {stat.S_IMODE(found.st_mode):o})", code="settings", hint=f"chmod go-w {path}")

@@ -1,0 +1,209 @@
+"""
+How each kind of value is read: from what TOML gave us, to what the program uses, or `Wrong` with a sentence for people.
+
+Pure. A reader never guesses: "5" is no number, true is no number, "7 days" is no duration.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+Reader = Callable[[Any], Any]
+
+_DURATION = re.compile(r"([1-9][0-9]{0,8})([smhd])\Z")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+_TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
+_MODULE_TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,255}:[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+_NAME_CHARS_MAX = 128
+YEAR_SECONDS = 365 * 24 * 3600
+
+
+class Wrong(Exception):
+    """What is wrong with a value. `at` is where inside of it, for tables and lists."""
+
+    def __init__(self, text: str, *, at: tuple[str, ...] = ()) -> None:
+        super().__init__(text)
+        self.text = text
+        self.at = at
+
+
+def duration_seconds(value: Any) -> int:
+    """
+    >>> duration_seconds("12h")
+    43200
+    """
+    match = _DURATION.match(value) if isinstance(value, str) else None
+    if match is None:
+        raise Wrong(f'must be a duration such as "7d", "12h", "30m" or "45s", not {shown(value)}')
+    return int(match.group(1)) * _UNITS[match.group(2)]
+
+
+def duration(seconds_max: int) -> Reader:
+    def read(value: Any) -> int:
+        seconds = duration_seconds(value)
+        if seconds > seconds_max:
+            raise Wrong(f"is longer than {seconds_max // _UNITS['d']} days")
+        return seconds
+
+    return read
+
+
+def whole_number(least: int, most: int) -> Reader:
+    def read(value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise Wrong(f"must be a whole number from {least} to {most}, not {shown(value)}")
+        return value
+
+    return read
+
+
+def dollars(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1_000_000:  # noqa: PLR2004  # NaN is in no range
+        raise Wrong(f"must be a number of US dollars above 0, such as 2.50, not {shown(value)}")
+    return float(value)
+
+
+def yes_or_no(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise Wrong(f"must be true or false, not {shown(value)}")
+    return value
+
+
+def one_of(*choices: str) -> Reader:
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise Wrong(f"must be {_joined(choices)}, not {shown(value)}")
+        return value
+
+    return read
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Wrong(f"must be text in quotes, not {shown(value)}")
+    return value
+
+
+def some_text(value: Any) -> str:
+    if not text(value).strip():
+        raise Wrong("must not be empty")
+    return text(value)
+
+
+def is_name(value: str) -> bool:
+    """
+    Whether people and programs can tell it from every other name: in normal form C, nothing invisible, no space at its ends.
+
+    >>> is_name("Zoë"), is_name("Zoe\\u0308"), is_name("alice "), is_name("ali\\u200bce")
+    (True, False, False, False)
+    """
+    return (
+        0 < len(value) <= _NAME_CHARS_MAX
+        and unicodedata.is_normalized("NFC", value)
+        and value == value.strip()
+        and all(letter == " " or unicodedata.category(letter)[0] not in "CZ" for letter in value)
+    )
+
+
+def name(value: Any) -> str:
+    if not is_name(text(value)):
+        raise Wrong(f"{shown(value)} is no name: it must be in Unicode normal form C, without invisible characters or spaces at its ends")
+    return text(value)
+
+
+def list_of(read_one: Reader, *, least: int = 0) -> Reader:
+    def read(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise Wrong(f"must be a list in brackets, not {shown(value)}")
+        found = tuple(read_one(each) for each in value)
+        if len(found) < least:
+            raise Wrong("must not be empty")
+        twice = next((each for each in found if found.count(each) > 1), None)
+        if twice is not None:
+            raise Wrong(f"has {shown(twice)} twice")
+        return found
+
+    return read
+
+
+def words(value: Any) -> tuple[str, ...]:
+    """A command as a list; words may repeat."""
+    if not isinstance(value, list) or not value or not all(isinstance(each, str) for each in value) or not value[0].strip():
+        raise Wrong(f'must be a list of words such as ["notify-send", "Holdfast"], not {shown(value)}')
+    return tuple(value)
+
+
+def variable(value: Any) -> str:
+    if not _VARIABLE.match(text(value)):
+        raise Wrong(f"{shown(value)} is no name of an environment variable")
+    return text(value)
+
+
+def agents_tool(value: Any) -> str:
+    if not (_TOOL.match(text(value)) or _MODULE_TOOL.match(text(value))):
+        raise Wrong(f"{shown(value)} is no tool: use the name of a built-in one, or MODULE:FUNCTION")
+    return text(value)
+
+
+def is_tool_name(value: str) -> bool:
+    return value == "*" or _TOOL.match(value) is not None
+
+
+def webhook(value: Any) -> str:
+    """Over https; plain http only to this very machine."""
+    address = text(value)
+    try:
+        parts = urlsplit(address)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        parts, host = urlsplit(""), None
+    if parts.scheme not in {"http", "https"} or not host or any(letter.isspace() for letter in address):
+        raise Wrong(f"must be an address such as https://example.org/hook, not {shown(value)}")
+    if parts.username is not None or parts.password is not None:
+        raise Wrong("must not hold a password: addresses end up in logs")
+    if parts.scheme == "http" and not _is_this_machine(host):
+        raise Wrong("must be https: anybody between here and there could read who is asked what")
+    return address
+
+
+def host(value: Any) -> str:
+    address = some_text(value)
+    if any(letter.isspace() or letter in "/:@" for letter in address) and not _is_address(address):
+        raise Wrong(f"must be a host name or an address, not {shown(value)}")
+    return address
+
+
+def _is_this_machine(host_name: str) -> bool:
+    return host_name == "localhost" or (_is_address(host_name) and ip_address(host_name).is_loopback)
+
+
+def _is_address(value: str) -> bool:
+    try:
+        ip_address(value)
+    except ValueError:
+        return False
+    return True
+
+
+def shown(value: Any) -> str:
+    """As it would stand in the file, short, with nothing invisible in it."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return ascii(value[:60] + "..." if len(value) > 60 else value)  # noqa: PLR2004
+        case Mapping():
+            return "a table"
+        case list():
+            return "a list"
+        case _:
+            return str(value)[:60]
+
+
+def _joined(choices: tuple[str, ...]) -> str:
+    quoted = [f'"{each}"' for each in choices]
+    return " or ".join([", ".join(quoted[:-1]), quoted[-1]]) if len(quoted) > 1 else quoted[0]

@@ -1,0 +1,122 @@
+"""
+A home in memory for your own tests, and crashes on purpose.
+
+    disk = Disk()
+    with pytest.raises(Crashed):
+        async with open_in_memory(agents=[ops], disk=disk, crash=crash_after(ToolStarted)) as home:
+            ...
+    async with open_in_memory(agents=[ops], disk=disk) as home:      # the next process, on the same bytes
+        await home.resume()
+"""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from holdfast.adapters.inmemory import Crashed, InMemoryDisk, InMemoryIndex, InMemoryJournal, InMemoryNotifier, InMemoryStore
+from holdfast.home import Agent, Home, specs_from_agents
+from holdfast.ids import SessionId
+from holdfast.ports.clock import Clock
+from holdfast.ports.journal_store import Appended, Check, Decide, Head
+from holdfast.runtime.service import Service
+from holdfast.runtime.world import ModelTimes, World
+from holdfast.session.events import Event
+from holdfast.session.policy import Policy
+from holdfast.settings import Settings
+from holdfast.testing.clock import ManualClock
+from holdfast.wiring import LazyTools, folder_identity
+
+__all__ = ["Crashed", "Disk", "crash_after", "open_in_memory"]
+
+Disk = InMemoryDisk
+"""What outlives a process: hand the same one to the next `open_in_memory`."""
+
+
+class CrashPoint:
+    """Dies, as by kill -9, right after the `times`-th event of a kind is durable."""
+
+    def __init__(self, kind: type[Event], times: int) -> None:
+        from holdfast.session.codec import EVENT_TYPES
+
+        self._type = next(name for name, each in EVENT_TYPES.items() if each is kind)
+        self._left = times
+
+    def reached(self, appended: Appended, since: Head, store: InMemoryStore) -> bool:
+        mine = [record for record in appended.suffix if record.type == self._type and record.seq > since.seq and record.writer == store.name]
+        self._left -= len(mine)
+        return bool(mine) and self._left <= 0
+
+
+def crash_after(kind: type[Event], *, times: int = 1) -> CrashPoint:
+    """For `open_in_memory(crash=...)`: the process dies once that event is durable, before anything it allows happens."""
+    return CrashPoint(kind, times)
+
+
+class _CrashingJournal(InMemoryJournal):
+    point: CrashPoint
+
+    async def append(self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT) -> Appended:
+        appended = await super().append(decide, since=since, epoch=epoch, check=check)
+        if self.point.reached(appended, since, self._store):
+            self._store.crash()
+            raise Crashed
+        return appended
+
+
+class _CrashingStore(InMemoryStore):
+    def __init__(self, disk: InMemoryDisk, clock: Clock, point: CrashPoint) -> None:
+        super().__init__(disk, clock=clock)
+        self._point = point
+
+    async def open(self, session: SessionId) -> InMemoryJournal:
+        journal = await super().open(session)
+        journal.__class__ = _CrashingJournal
+        journal.point = self._point  # type: ignore[attr-defined]
+        return journal
+
+
+def open_in_memory(
+    *,
+    agents: Sequence[Agent] = (),
+    disk: InMemoryDisk | None = None,
+    clock: Clock | None = None,
+    policy: Policy | Callable[[], Policy] | None = None,
+    crash: CrashPoint | None = None,
+) -> Home:
+    """
+    A home that lives in memory. The same verbs, the same promises but for the disk's.
+
+    >>> import asyncio, holdfast
+    >>> async def main():
+    ...     async with open_in_memory() as home:
+    ...         turn = await home.send("notes", "help", source=holdfast.MessageSource.local("alice"))
+    ...         return turn.outcome
+    >>> asyncio.run(main())
+    'completed'
+    """
+    specs, tools, models = specs_from_agents(agents)
+    settings = Settings()
+    chosen: Any = policy if callable(policy) else (lambda: policy or Policy())
+    time = clock or ManualClock()
+    bytes_ = disk if disk is not None else InMemoryDisk()
+
+    @asynccontextmanager
+    async def opened() -> AsyncGenerator[Service, None]:
+        known = {**settings.agents(), **{each.name: each for each in specs}}
+        world = World(
+            store=InMemoryStore(bytes_, clock=time) if crash is None else _CrashingStore(bytes_, time, crash),
+            models=models,
+            tools=LazyTools(tools, settings),
+            notifier=InMemoryNotifier(bytes_),
+            clock=time,
+            index=InMemoryIndex(),
+            agents=known,
+            default_agent=specs[0].name if specs else settings.default_agent,
+            policy=chosen,
+            folder_identity=folder_identity,
+            model_times=ModelTimes(retry_seconds=0.0),
+        )
+        async with Service(world) as service:
+            yield service
+
+    return Home(opened)

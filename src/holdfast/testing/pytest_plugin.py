@@ -1,0 +1,29 @@
+"""The pytest fixture `home`: homes in memory on one disk per test, so that reopening is the next process on the same bytes."""
+
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.home import Home
+
+
+@pytest.fixture
+def home() -> Callable[..., Home]:
+    """
+    `home(agents=[...])` gives a home to open with `async with`; opening another is a restart.
+
+        def test_it_asks(home):
+            async def story():
+                async with home(agents=[ops]) as opened:
+                    turn = await opened.send("ops/api", "restart_service service=api", source=alice)
+                    assert turn.outcome == "waiting"
+            asyncio.run(story())
+    """
+    from holdfast.testing.memory_home import Disk, open_in_memory
+
+    disk = Disk()
+
+    def opened(**options: object) -> Home:
+        return open_in_memory(**{"disk": disk, **options})  # type: ignore[arg-type]  # open_in_memory names what it takes
+
+    return opened

@@ -1,0 +1,516 @@
+"""
+The story book of a session: text in, events, phase and what is owed out.
+
+A file is blocks of steps, a line `----`, and what must be seen, up to an empty line; lines with `#` before the first block say which promise the story is about.
+`retold` replays a file through the real decide, evolve, react and codec and writes it anew, so a test compares the two, and `pytest --rewrite` makes the diff to review.
+
+    >>> print(retold('submit "hello"\\nbegin\\n----\\n'), end="")
+    submit "hello"
+    begin
+    ----
+    2 InputAccepted i1 alice                               phase=-               owes=BeginTurn
+    3 TurnStarted t1                                       phase=ready           owes=CallModel t1
+
+Steps are the methods of `Teller` named `step_*`; words after the step are its arguments, `key=value` its options.
+"""
+
+import shlex
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+import msgspec
+
+from holdfast.ids import ApprovalId, CallId, TurnId
+from holdfast.session.authority import Audience, LostContext, MessageSource, Principal, Provenance, Workspace
+from holdfast.session.commands import (
+    AcceptInput,
+    Cancel,
+    EndTurn,
+    Expire,
+    FailTurn,
+    MarkDelivery,
+    ParkTurn,
+    ProposeCalls,
+    QueueDelivery,
+    RecordCompaction,
+    Recover,
+    ResumeTurn,
+    SessionCommand,
+    StartModelCall,
+    StartTurn,
+    TakeAnswer,
+    TakeFailure,
+)
+from holdfast.session.decide import Committed
+from holdfast.session.decide_answers import Answered
+from holdfast.session.decide_inputs import Duplicate, OnlyAnAnswerWord
+from holdfast.session.effects import (
+    AwaitModel,
+    AwaitTool,
+    BeginTurn,
+    CallModel,
+    Deliver,
+    Finish,
+    LookAtCalls,
+    Park,
+    Resume,
+    RunTools,
+    SessionEffect,
+)
+from holdfast.session.events import (
+    CallFinished,
+    CallOutcome,
+    InputAccepted,
+    InputDropped,
+    InputKind,
+    Loop,
+    ModelAnswerDropped,
+    ModelAnswered,
+    ModelCallFailed,
+    SessionEvent,
+    ToolStarted,
+    TurnEnded,
+    TurnResumed,
+)
+from holdfast.session.messages import AssistantMessage, Message, ModelAnswer, NoteMessage, ProposedCall, Quote, ResultMessage, UserMessage
+from holdfast.session.policy import Mode, Policy, Rule
+from holdfast.session.react import react
+from holdfast.session.recovery import CASES
+from holdfast.session.state import SessionState
+from holdfast.session.view import view_of
+from holdfast.testing.pure_session import PureSession
+
+SEPARATOR = "----"
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def retold(text: str) -> str:
+    """The story with what is really seen now. Equal to `text` when nothing changed."""
+    teller = Teller()
+    out: list[str] = []
+    for block in text.rstrip("\n").split("\n\n"):
+        steps, separator, _ = block.partition(f"\n{SEPARATOR}")
+        if separator:
+            out.append("\n".join([steps, SEPARATOR, *teller.tell(steps.split("\n"))]))
+        else:
+            out.append(block)
+    return "\n\n".join(out) + "\n"
+
+
+class Teller:
+    """One story in the telling."""
+
+    def __init__(self) -> None:
+        self.pure = PureSession()
+        self._said: list[str] = []
+        # Short names in order of appearance, so that stories can be read: c1 for a call, a1 for a prompt.
+        self._names: dict[str, str] = {}
+
+    def tell(self, steps: Iterable[str]) -> list[str]:
+        self._said = []
+        for step in steps:
+            if step.strip() and not step.startswith("#"):
+                self._step(shlex.split(step))
+        return self._said
+
+    def _step(self, words: list[str]) -> None:
+        verb, *rest = words
+        options = dict(word.split("=", 1) for word in rest if "=" in word and " " not in word.split("=", 1)[0])
+        plain = [word for word in rest if "=" not in word or " " in word.split("=", 1)[0]]
+        method: Callable[..., None] = getattr(self, f"step_{verb.replace('-', '_')}")
+        method(*plain, **options)
+
+    # --- what is said
+
+    def _do(self, *commands: SessionCommand) -> Committed:
+        before = len(self.pure.records)
+        committed = self.pure.do(*commands)
+        self._say_events(before)
+        for decided in committed.decided:
+            if decided.refusal is not None:
+                self._said.append(f"refused: {decided.refusal.code}")
+        return committed
+
+    def _say_events(self, before: int) -> None:
+        for seq, (event, state) in enumerate(self.pure.states(), 1):
+            if seq > before:
+                self._said.append(self._line(seq, event, state))
+
+    def _line(self, seq: int, event: SessionEvent, state: SessionState) -> str:
+        turn = state.turns.get(getattr(event, "turn", TurnId("")))
+        phase = turn.phase.value if turn is not None else "-"
+        head = " ".join(filter(None, [str(seq), type(event).__name__, self._detail(event)]))
+        return f"{head:<54} phase={phase:<15} owes={self._owes(state)}"
+
+    def _detail(self, event: SessionEvent) -> str:  # one line per sort of event
+        match event:
+            case InputAccepted(input=name):
+                context = next(each.context for each in self._queue_when(name) if each.input == name)
+                who = "lost" if isinstance(context, LostContext) else context.requester or "nobody"
+                return f"{name} {who}" + (f" supersedes {','.join(event.supersedes)}" if event.supersedes else "")
+            case InputDropped(input=name):
+                return name
+            case CallFinished():
+                return f"{self.name(event.call)} {event.outcome}" + (f" ({event.code})" if event.code and event.code != event.outcome else "")
+            case ToolStarted():
+                return f"{self.name(event.call)} {event.tool} by {self.name(event.allowed_by)}" + (f" run {event.run}" if event.run > 1 else "")
+            case ModelAnswered(calls=calls):
+                return f"{event.turn} #{event.number} " + (", ".join(f"{self.name(call.call)} {call.tool}" for call in calls) or repr(event.text))
+            case ModelAnswerDropped() | ModelCallFailed():
+                return f"{event.turn} #{event.number} {event.reason if isinstance(event, ModelAnswerDropped) else event.kind}"
+            case TurnEnded():
+                return f"{event.turn} {event.outcome}" + (f" ({event.code})" if event.code and event.code != event.outcome else "")
+            case TurnResumed():
+                return f"{event.turn} after {event.after}"
+            case _:
+                return self._plain_detail(event)
+
+    def _queue_when(self, name: str) -> Iterable[Any]:
+        for event, state in self.pure.states():
+            if isinstance(event, InputAccepted) and event.input == name:
+                return state.queued
+        return ()
+
+    def _plain_detail(self, event: SessionEvent) -> str:
+        said: list[str] = []
+        for field in ("approval", "call", "turn", "number", "option", "by", "closed_as", "may_answer", "calls"):
+            value = getattr(event, field, None)
+            if field == "turn" and (getattr(event, "call", None) is not None or getattr(event, "approval", None) is not None):
+                continue
+            if field == "calls" and value is not None:
+                said.append(", ".join(f"{self.name(each.call)} {each.tool}" for each in value))
+            elif field == "may_answer" and value is not None:
+                said.append("asks " + ",".join(value))
+            elif field == "number" and value is not None:
+                said.append(f"#{value}")
+            elif value is not None:
+                said.append(self.name(value))
+        return " ".join(said)
+
+    def _owes(self, state: SessionState) -> str:
+        owed = [self._effect(effect) for effect in react(state) if not isinstance(effect, AwaitModel | AwaitTool)]
+        return ", ".join(owed) or "-"
+
+    def _effect(self, effect: SessionEffect) -> str:
+        match effect:
+            case LookAtCalls(calls=calls) | RunTools(calls=calls):
+                return f"{type(effect).__name__} {' '.join(self.name(call) for call in calls)}"
+            case BeginTurn():
+                return "BeginTurn"
+            case Deliver():
+                return "Deliver"
+            case _:
+                return f"{type(effect).__name__} {effect.turn}"
+
+    def name(self, real: str) -> str:
+        if not real.startswith(("c-", "a-")):
+            return real
+        if real not in self._names:
+            letter = real[0]
+            self._names[real] = f"{letter}{sum(name.startswith(letter) for name in self._names.values()) + 1}"
+        return self._names[real]
+
+    def _real(self, short: str) -> str:
+        return next((real for real, name in self._names.items() if name == short), short)
+
+    # --- messages
+
+    def step_submit(self, text: str, by: str = "alice", on: str = "", dedup: str | None = None, **more: str) -> None:
+        """`by=alice`, `by=bob@ops` (a team), `by=webhook:alice`, `by=nobody`; `quote=bob:text`, `kind=`, `loop=`, `model=`, `workspace=`."""
+        source = _source(by, more.get("quote"))
+        workspace = Workspace(more["workspace"], "1:1") if "workspace" in more else None
+        policy = msgspec.structs.replace(self.pure.policy, on_message=on) if on else self.pure.policy
+        command = AcceptInput(
+            text=text,
+            source=source,
+            agent="ops",
+            model=more.get("model", "demo"),
+            policy=policy,
+            workspace=workspace,
+            dedup=dedup,
+            kind=cast(InputKind, more.get("kind", "message")),
+            loop=cast(Loop, more.get("loop", "ours")),
+        )
+        match self._do(command).decided[-1].outcome:
+            case Duplicate(turn=turn):
+                self._said.append(f"duplicate of {turn}")
+            case OnlyAnAnswerWord(approvals=approvals):
+                self._said.append(f"told how to answer {', '.join(self.name(each) for each in approvals)}")
+            case _:
+                pass
+
+    def step_begin(self) -> None:
+        self._do(StartTurn(epoch=self.pure.epoch))
+
+    # --- the model
+
+    @property
+    def _running(self) -> TurnId:
+        return self.pure.state.running or TurnId("t?")
+
+    def step_think(self, turn: str = "") -> None:
+        self._do(StartModelCall(turn=TurnId(turn) if turn else self._running, epoch=self.pure.epoch, policy=self.pure.policy))
+
+    def step_says(self, text: str, turn: str = "", number: str = "") -> None:
+        self._take(turn, number, ModelAnswer(text=text))
+
+    def step_calls(self, *calls: str, turn: str = "", number: str = "") -> None:
+        """`calls "delete branch=old" "look"`: the model's answer is these calls."""
+        self._take(turn, number, ModelAnswer(text="", calls=tuple(_proposed(call) for call in calls)))
+
+    def _take(self, turn: str, number: str, answer: ModelAnswer) -> None:
+        name, call = self._out(turn, number)
+        self._do(TakeAnswer(turn=name, number=call, answer=answer, policy=self.pure.policy))
+
+    def _out(self, turn: str, number: str) -> tuple[TurnId, int]:
+        name = TurnId(turn) if turn else self._running
+        open_turn = self.pure.state.turns.get(name)
+        return name, int(number) if number else (open_turn.model_calls if open_turn else 0)
+
+    def step_fails(self, kind: str, final: str = "no") -> None:
+        name, number = self._out("", "")
+        self._do(TakeFailure(turn=name, number=number, kind=kind, message=f"the model said {kind}", final=final == "yes"))
+
+    def step_proposes(self, *calls: str, turn: str = "") -> None:
+        """A foreign loop's model asks for these."""
+        name = TurnId(turn) if turn else self._running
+        self._do(ProposeCalls(turn=name, calls=tuple(_proposed(call) for call in calls), text="", policy=self.pure.policy))
+
+    def step_view(self, turn: str = "") -> None:
+        for message in view_of(self.pure.state.turns[TurnId(turn) if turn else self._running]):
+            self._said.append(f"  {_shown(message, self)}")
+
+    # --- calls
+
+    def step_decide(self, turn: str = "") -> None:
+        before = len(self.pure.records)
+        self.pure.decide_calls(TurnId(turn) if turn else self._running)
+        self._say_events(before)
+
+    def step_start(self, call: str) -> None:
+        before = len(self.pure.records)
+        run = self.pure.start(self._turn_of(call), CallId(self._real(call)))
+        self._say_events(before)
+        if run is None:
+            self._said.append(f"{call} does not start")
+
+    def step_finish(self, call: str, outcome: str = "ok", text: str = "done") -> None:
+        before = len(self.pure.records)
+        open_call = self.pure.state.open_call(self._turn_of(call), CallId(self._real(call)))
+        committed = self.pure.finish(
+            self._turn_of(call), CallId(self._real(call)), open_call.run if open_call else 0, cast(CallOutcome, outcome), text
+        )
+        self._say_events(before)
+        if committed.decided[-1].outcome == "dropped":
+            self._said.append(f"the outcome of {call} comes too late, and is dropped")
+
+    def step_run(self, call: str) -> None:
+        self.step_start(call)
+        self.step_finish(call)
+
+    def _turn_of(self, call: str) -> TurnId:
+        real = self._real(call)
+        return next((turn.turn for turn in self.pure.state.turns.values() if any(each.call == real for each in turn.calls)), TurnId("t?"))
+
+    def step_park(self, turn: str = "") -> None:
+        self._do(ParkTurn(turn=TurnId(turn) if turn else self._running))
+
+    def step_resume(self, turn: str) -> None:
+        self._do(ResumeTurn(turn=TurnId(turn), epoch=self.pure.epoch))
+
+    def step_end(self, turn: str = "", reply: str | None = None) -> None:
+        self._do(EndTurn(turn=TurnId(turn) if turn else self._running, policy=self.pure.policy, reply=reply))
+
+    def step_fail(self, code: str, turn: str = "") -> None:
+        self._do(FailTurn(turn=TurnId(turn) if turn else self._running, code=code, message=f"ended for {code}"))
+
+    # --- people
+
+    def step_show(self, approval: str) -> None:
+        """The prompt as a person sees it."""
+        where = self.pure.state.approvals[ApprovalId(self._real(approval))]
+        call = self.pure.state.open_call(where[0], where[1])
+        if call is not None and call.approval is not None:
+            asked = call.approval.asked
+            self._said.extend(f"  {line}" for line in (*asked.display.split("\n"), "options: " + " ".join(each.option for each in asked.options)))
+
+    def step_answer(self, approval: str, option: str, by: str = "alice", id: str = "", **more: str) -> None:  # noqa: A002  # the word people use
+        before = len(self.pure.records)
+        if id:
+            more["answer_id"] = id
+        committed = self.pure.answer(ApprovalId(self._real(approval)), option, by, **more)
+        self._say_events(before)
+        decided = committed.decided[-1]
+        if decided.refusal is not None:
+            self._said.append(f"refused: {decided.refusal.code}")
+        elif isinstance(decided.outcome, Answered):
+            again = "again, " if decided.outcome.again else ""
+            self._said.append(f"{again}deferred" if decided.outcome.waiting else f"{again}goes on")
+
+    def step_revoke(self, grant: str) -> None:
+        del self.pure.grants[grant]
+
+    def step_cancel(self, by: str = "alice", turn: str = "", all: str = "no") -> None:  # noqa: A002  # the word people use
+        self._do(Cancel(by=by, turn=TurnId(turn) if turn else None, may_all=all == "yes"))
+
+    # --- time, settings, the world
+
+    def step_wait(self, span: str) -> None:
+        self.pure.now += int(span[:-1]) * _UNITS[span[-1]] * 1000
+
+    def step_clock_back(self, span: str) -> None:
+        self.pure.now -= int(span[:-1]) * _UNITS[span[-1]] * 1000
+
+    def step_expire(self) -> None:
+        self._do(Expire())
+
+    def step_policy(self, **settings: str) -> None:
+        """`policy personal.delete=deny`, `=ask:bob,carol`, `=ask:bob:only` (the requester may not), `=ask:` (nobody); `prompts=1`."""
+        rules: dict[Audience, dict[str, Rule]] = {audience: dict(of) for audience, of in self.pure.policy.rules.items()}
+        more: dict[str, Any] = {}
+        for name, value in settings.items():
+            audience, dot, tool = name.partition(".")
+            if dot:
+                rules.setdefault(Audience(audience), {})[tool] = _rule(value)
+            else:
+                more[_BOUNDS[name]] = int(value)
+        self.pure.policy = msgspec.structs.replace(self.pure.policy, rules=rules, **more)
+
+    def step_policy_reset(self) -> None:
+        self.pure.policy = Policy()
+
+    def step_world(self, identity: str = "", confined: str = "", lacks: str = "", changes: str = "", grants: str = "") -> None:
+        """`identity=` another folder, `confined=no`, `lacks=delete` a tool gone, `changes=delete` its definition, `grants=lost` can't be kept."""
+        pure = self.pure
+        pure.identity = identity or pure.identity
+        pure.confined = confined != "no" if confined else pure.confined
+        pure.keeps_grants = grants != "lost" if grants else pure.keeps_grants
+        if lacks:
+            del pure.tools[lacks]
+        if changes:
+            pure.tools[changes] = msgspec.structs.replace(pure.tools[changes], code="another")
+
+    # --- compaction, deliveries
+
+    def step_compact(self, turns: str, summary: str, compactions: str = "", before: str = "1000", after: str = "10") -> None:
+        """`before=` and `after=` are tokens."""
+        number = int(compactions) if compactions else self.pure.state.compactions
+        committed = self._do(
+            RecordCompaction(
+                summary=summary, turns=int(turns), compactions=number, tokens_before=int(before), tokens_after=int(after), trigger="overflow"
+            )
+        )
+        if (outcome := committed.decided[-1].outcome) not in (None, "compacted"):
+            self._said.append(str(outcome))
+
+    def step_deliver(self, text: str, turn: str, part: str = "1") -> None:
+        self._do(QueueDelivery(turn=TurnId(turn), channel="slack", part=part, kind="reply", text=text))
+
+    def step_delivery(self, became: str) -> None:
+        for delivery in list(self.pure.state.deliveries):
+            self._do(MarkDelivery(delivery=delivery, became=became))
+
+    # --- crashes
+
+    def step_crash(self, losing: str = "0") -> None:
+        """`losing=2`: the last two records were not durable yet."""
+        self.pure.crash(len(self.pure.records) - int(losing))
+
+    def step_recover(self) -> None:
+        before = len(self.pure.records)
+        committed = self.pure.do(Recover(epoch=self.pure.epoch))
+        for turn, letter in committed.decided[-1].outcome:
+            self._said.append(f"{turn} is case {letter}: {next(case.sentence for case in CASES if case.letter == letter)}")
+        self._say_events(before)
+
+    def step_owes(self) -> None:
+        self._said.append(f"owes={self._owes(self.pure.state)}")
+
+    # --- what a driver does by itself
+
+    def step_go(self) -> None:
+        """Do what is owed until only a model, a person or nobody can move it on. Tools say `done`."""
+        for _ in range(100):
+            before = len(self.pure.records)
+            if not any(self._perform(effect) for effect in react(self.pure.state)):
+                return
+            if len(self.pure.records) == before:
+                self._said.append("owed, but nothing moves")
+                return
+
+    def _perform(self, effect: SessionEffect) -> bool:
+        match effect:
+            case BeginTurn():
+                self.step_begin()
+            case Resume(turn=turn):
+                self.step_resume(turn)
+            case CallModel(turn=turn):
+                self.step_think(turn)
+            case LookAtCalls(turn=turn):
+                self.step_decide(turn)
+            case RunTools(calls=calls):
+                for call in calls:
+                    self.step_run(self.name(call))
+            case AwaitTool(call=call, epoch=epoch) if epoch < self.pure.epoch:
+                self.step_run(self.name(call))
+            case Park(turn=turn):
+                self.step_park(turn)
+            case Finish(turn=turn):
+                self.step_end(turn)
+            case _:
+                return False
+        return True
+
+
+_BOUNDS = {"prompts": "prompts_per_turn_max", "model_calls": "turn_model_calls_max", "tool_calls": "turn_tool_calls_max", "tokens": "turn_tokens_max"}
+
+
+def _source(by: str, quote: str | None) -> MessageSource | None:
+    speaker, _, said = (quote or "").partition(":")
+    quotes = (Quote(speaker, said),) if quote else ()
+    if by == "nobody":
+        return None
+    kind, colon, person = by.partition(":")
+    if colon:
+        return MessageSource.automation(person, channel=kind)
+    person, at, team = by.partition("@")
+    if person == "somebody":
+        provenance = Provenance(authenticity="verified", taint="clean", scope="group", kind="message")
+        return MessageSource(
+            channel="slack",
+            person=None,
+            principal=Principal.TRUSTED_INTERNAL,
+            audience=Audience.TEAM,
+            boundary="team:ops",
+            provenance=provenance,
+            can_prompt=True,
+        )
+    return MessageSource.team(person, team, quotes=quotes) if at else MessageSource.local(person, quotes=quotes)
+
+
+def _proposed(call: str) -> ProposedCall:
+    tool, *pairs = call.split(" ")
+    if pairs and pairs[0].startswith("{"):
+        return ProposedCall(tool, " ".join(pairs))
+    return ProposedCall(tool, msgspec.json.encode(dict(pair.split("=", 1) for pair in pairs)).decode())
+
+
+def _rule(value: str) -> Rule:
+    mode, *rest = value.split(":")
+    if not rest:
+        return Rule(mode=cast(Mode, mode))
+    named = tuple(filter(None, rest[0].split(",")))
+    return Rule(mode=cast(Mode, mode), approvers=named, requester_may_answer=False if "only" in rest[1:] else None)
+
+
+def _shown(message: Message, teller: Teller) -> str:
+    match message:
+        case UserMessage(text=text, speaker=speaker, quotes=quotes):
+            quoted = "".join(f" [quotes {each.speaker}: {each.text}]" for each in quotes)
+            return f"{speaker or 'nobody'}: {text}{quoted}"
+        case NoteMessage(text=text):
+            return f"note: {' / '.join(text.splitlines())}"
+        case AssistantMessage(text=text, calls=calls):
+            return f"model: {text}" + " ".join(f"[{teller.name(call.call)} {call.tool} {call.arguments}]" for call in calls)
+        case ResultMessage(call=call, outcome=outcome, text=text):
+            return f"result {teller.name(call)}: {outcome}: {' / '.join(text.splitlines())}"

@@ -1,0 +1,36 @@
+"""Both indexes keep the port's contract."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.adapters.files.index import SqliteIndex
+from holdfast.adapters.inmemory import InMemoryIndex
+from holdfast.testing.index_conformance import IndexSuite
+
+
+class TestInMemoryIndex(IndexSuite):
+    @pytest.fixture
+    def index(self) -> InMemoryIndex:
+        return InMemoryIndex()
+
+
+class TestSqliteIndex(IndexSuite):
+    @pytest.fixture
+    def index(self, tmp_path: Path) -> Iterator[SqliteIndex]:
+        index = SqliteIndex(tmp_path / "index.db", os.urandom(32))
+        yield index
+        index.close()
+
+
+class TestBypassedSqliteIndex(IndexSuite):
+    """A file that can't be used at all: what this process was told, it still knows."""
+
+    @pytest.fixture
+    def index(self, tmp_path: Path) -> Iterator[SqliteIndex]:
+        (tmp_path / "index.db").mkdir()
+        index = SqliteIndex(tmp_path / "index.db", os.urandom(32))
+        yield index
+        index.close()

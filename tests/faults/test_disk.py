@@ -1,0 +1,117 @@
+"""
+A disk that refuses: EIO and ENOSPC injected by strace at the Nth write, sync, rename or truncate. Nothing is acknowledged that is not kept,
+"not saved" is said only of what is not there, and a second sync that claims success is never believed.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.adapters.files import FileStore
+from holdfast.errors import Refused
+from holdfast.ids import SessionId
+from holdfast.ports.journal_store import Draft, Record
+from holdfast.testing.loop import in_loop
+
+WRITER = Path(__file__).parent.parent / "crash" / "writer.py"
+OPS = SessionId("ops/api")
+COUNT = 10
+FAULTS = [
+    ("fdatasync", "EIO"),
+    ("fdatasync", "ENOSPC"),
+    ("pwrite64", "EIO"),
+    ("pwrite64", "ENOSPC"),
+    ("fsync", "EIO"),
+    ("rename,renameat,renameat2", "EIO"),
+    ("ftruncate", "EIO"),
+    ("mkdir,mkdirat", "ENOSPC"),
+    ("link,linkat", "EIO"),
+]
+
+
+def lied_to(strace: str, home: Path, injections: list[str]) -> list[str]:
+    calls = ",".join(injection.split(":")[0] for injection in injections)
+    command = [strace, "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}"]
+    for injection in injections:
+        command += ["-e", f"inject={injection}"]
+    done = subprocess.run([*command, sys.executable, str(WRITER), str(home), str(COUNT)], capture_output=True, text=True, timeout=100, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout.splitlines()
+
+
+def said_of(said: list[str], what: str) -> set[int]:
+    return {int(line.split()[1]) for line in said if line.startswith(f"{what} ")}
+
+
+async def found_in(home: Path) -> list[int]:
+    store = await FileStore.open(home, segment_bytes=2048)
+    try:
+        journal = await store.open(OPS)
+        assert journal.sealed is None
+        assert (await store.verify_session(OPS)).verdict == "holds"
+        records: list[Record] = []
+        await journal.load(records.append)
+        await journal.append(lambda _: [Draft("note", 1, b'{"n":-1}')], since=journal.head)
+        assert (await store.verify_session(OPS)).verdict == "holds"
+        return [msgspec.json.decode(record.body)["n"] for record in records if record.type == "note"]
+    except Refused:
+        return []
+    finally:
+        await store.close()
+
+
+async def check(home: Path, said: list[str]) -> None:
+    found = await found_in(home)
+    assert found == sorted(set(found))
+    assert said_of(said, "ack") <= set(found)
+    assert not said_of(said, "not_saved") & set(found)
+    assert set(found) <= said_of(said, "ack") | said_of(said, "in_doubt")
+
+
+@pytest.mark.needs_system("strace")
+@pytest.mark.parametrize("when", ["1", "2", "4", "7", "3+2"])
+@pytest.mark.parametrize(("call", "error"), FAULTS)
+@in_loop
+async def test_what_is_said_is_what_is_kept(tmp_path: Path, needs: Callable[[str], str], call: str, error: str, when: str) -> None:
+    """D5: once, and (3+2) again and again."""
+    home = tmp_path / "home"
+    await check(home, lied_to(needs("strace"), home, [f"{call}:error={error}:when={when}"]))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3000)
+@pytest.mark.needs_system("strace")
+@pytest.mark.parametrize(("call", "error"), FAULTS)
+@in_loop
+async def test_at_every_call(tmp_path: Path, needs: Callable[[str], str], call: str, error: str) -> None:
+    for when in range(1, 60):
+        home = tmp_path / f"home-{when}"
+        await check(home, lied_to(needs("strace"), home, [f"{call}:error={error}:when={when}"]))
+
+
+@pytest.mark.needs_system("strace")
+@in_loop
+async def test_a_sync_that_fails_once_and_then_succeeds_is_not_believed(tmp_path: Path, needs: Callable[[str], str]) -> None:
+    """The pages may be clean and lost: the batch goes to quarantine, and the journal goes on in a new segment."""
+    home = tmp_path / "home"
+    said = lied_to(needs("strace"), home, ["fdatasync:error=EIO:when=3"])
+    lost = said_of(said, "not_saved")
+    assert len(lost) == 1
+    assert not lost & set(await found_in(home))
+    kept = sorted((home / "quarantine/ops/api").glob("*-failed_batch.json"))
+    assert len(kept) == 1
+    assert len(list((home / "sessions/ops/api").glob("*.jsonl"))) > 1
+
+
+@pytest.mark.needs_system("strace")
+@in_loop
+async def test_a_failed_undo_is_in_doubt(tmp_path: Path, needs: Callable[[str], str]) -> None:
+    """Neither saved nor not saved is claimed; what is found on reopening is the truth."""
+    home = tmp_path / "home"
+    said = lied_to(needs("strace"), home, ["fdatasync:error=EIO:when=3", "ftruncate:error=EIO:when=1+"])
+    assert said_of(said, "in_doubt")
+    await check(home, said)

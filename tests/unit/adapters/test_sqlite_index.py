@@ -1,0 +1,388 @@
+"""What the index's file may suffer: deleted, garbled, forged, locked, shared, left behind by a crash. Nobody is told, and nothing is forgotten."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.adapters.files import FileStore
+from holdfast.adapters.files import index as module
+from holdfast.adapters.files.index import SqliteIndex
+from holdfast.ids import ApprovalId, SessionId
+from holdfast.testing.conformance import born, say
+from holdfast.testing.index_conformance import LIFE, OPS, row
+from holdfast.testing.loop import in_loop
+
+KEY = bytes(range(32))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "index.db"
+
+
+@pytest.fixture
+def opened(path: Path) -> Iterator[Callable[..., SqliteIndex]]:
+    """Indexes on one path, each as another process would have it."""
+    with contextlib.ExitStack() as stack:
+
+        def open_(key: bytes = KEY) -> SqliteIndex:
+            index = SqliteIndex(path, key)
+            stack.callback(index.close)
+            return index
+
+        yield open_
+
+
+def outside(path: Path, sql: str) -> None:
+    """Somebody with SQLite and without the key."""
+    with contextlib.closing(apsw.Connection(str(path))) as db:
+        db.execute(sql)
+
+
+# Forged
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE sessions SET body = replace(CAST(body AS TEXT), 'rm -r build', 'ls')",
+        "UPDATE sessions SET body = CAST(replace(CAST(body AS TEXT), 'rm -r build', 'ls') AS BLOB)",
+        "UPDATE sessions SET waiting = 0",
+        "UPDATE sessions SET waiting = NULL WHERE 0; UPDATE sessions SET waiting = 0.5",
+        "UPDATE sessions SET seq = 99",
+        "UPDATE sessions SET seq = 7.5",
+        "UPDATE sessions SET instance = 'i-other'",
+        "UPDATE sessions SET mac = zeroblob(32)",
+        "UPDATE sessions SET session = 'ops/db'",
+        "UPDATE sessions SET body = zeroblob(1)",
+        "DELETE FROM sessions",
+    ],
+)
+def test_a_forged_row_is_not_shown_and_its_session_is_opened_instead(path: Path, opened: Callable[..., SqliteIndex], sql: str) -> None:
+    """And what the journal says then is kept, whatever the forged row claimed to be."""
+    opened().put(row(seq=7, waits="a-1"))
+    outside(path, sql)
+    index = opened()
+    assert (list(index.rows()), list(index.rows(only_waiting=True)), index.get(OPS)) == ([], [], None)
+    assert list(index.stale([(OPS, LIFE, 7)])) == [OPS]
+    index.put(row(seq=7, waits="a-1"))
+    assert list(index.rows(only_waiting=True)) == [row(seq=7, waits="a-1")]
+    assert list(index.stale([(OPS, LIFE, 7)])) == []
+
+
+def test_an_old_row_put_back_is_behind(path: Path, opened: Callable[..., SqliteIndex]) -> None:
+    """It is genuine; the head says that it is not the last."""
+    opened().put(row(seq=7, waits="a-1"))
+    older = path.read_bytes()
+    opened().put(row(seq=8))
+    path.write_bytes(older)
+    assert list(opened().stale([(OPS, LIFE, 8)])) == [OPS]
+
+
+def test_text_that_is_no_text_is_noticed(path: Path, opened: Callable[..., SqliteIndex]) -> None:
+    opened().put(row())
+    outside(path, "UPDATE sessions SET session = CAST(x'ff' AS TEXT)")
+    assert list(opened().stale([(OPS, LIFE, 1)])) == [OPS]
+
+
+def test_a_prompt_is_not_sent_to_another_session(path: Path, opened: Callable[..., SqliteIndex]) -> None:
+    opened().put_approval(ApprovalId("a-1"), OPS)
+    outside(path, "UPDATE approvals SET session = 'ops/db'")
+    assert opened().session_of(ApprovalId("a-1")) is None
+
+
+def test_rows_under_another_key_are_nobodys(opened: Callable[..., SqliteIndex]) -> None:
+    """After a rotation the index is filled anew."""
+    opened().put(row())
+    other = opened(bytes(32))
+    assert list(other.rows()) == []
+    assert list(other.stale([(OPS, LIFE, 1)])) == [OPS]
+
+
+# Deleted, garbled, foreign, in the way
+
+
+def test_deleted_while_it_is_open(path: Path, opened: Callable[..., SqliteIndex]) -> None:
+    """The next use makes a new one; others that have it open see the same new one."""
+    here, there = opened(), opened()
+    here.put(row())
+    assert list(there.rows()) == [row()]
+    path.unlink()
+    assert list(there.stale([(OPS, LIFE, 1)])) == [OPS]
+    there.put(row(seq=2))
+    assert list(here.rows()) == list(there.rows()) == [row(seq=2)]
+
+
+def test_replaced_by_an_older_copy_while_it_is_open(path: Path, opened: Callable[..., SqliteIndex]) -> None:
+    index = opened()
+    index.put(row(seq=1))
+    copy = path.read_bytes()
+    index.put(row(seq=2))
+    path.unlink()
+    path.write_bytes(copy)
+    assert list(index.rows()) == [row(seq=1)]
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"\xff" * 9000)
+
+
+def short_garbage(path: Path) -> None:
+    path.write_bytes(b"no")
+
+
+def foreign(path: Path) -> None:
+    outside(path, "CREATE TABLE sessions (x); PRAGMA user_version = 1; PRAGMA journal_mode = WAL")
+
+
+def of_a_newer_version(path: Path) -> None:
+    outside(path, f"CREATE TABLE sessions (x); PRAGMA application_id = {module._APPLICATION}; PRAGMA user_version = 999")
+
+
+def without_its_tables(path: Path) -> None:
+    outside(path, f"CREATE TABLE boot (id TEXT); PRAGMA application_id = {module._APPLICATION}; PRAGMA user_version = {module._VERSION}")
+
+
+def a_symlink(path: Path) -> None:
+    (path.parent / "elsewhere").write_bytes(b"precious")
+    path.symlink_to("elsewhere")
+
+
+def a_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("put_there", [garbage, short_garbage, foreign, of_a_newer_version, without_its_tables, a_symlink, a_fifo])
+def test_what_is_no_index_of_ours_is_replaced(path: Path, opened: Callable[..., SqliteIndex], put_there: Callable[[Path], None]) -> None:
+    put_there(path)
+    index = opened()
+    assert list(index.stale([(OPS, LIFE, 1)])) == [OPS]
+    index.put(row())
+    assert list(opened().rows()) == [row()]
+    elsewhere = path.parent / "elsewhere"
+    assert not elsewhere.exists() or elsewhere.read_bytes() == b"precious"
+
+
+def test_overwritten_while_it_is_open(path: Path, opened: Callable[..., SqliteIndex]) -> None:
+    """The same inode, every byte another."""
+    index = opened()
+    for number in range(400):
+        index.put(row(f"ops/{number:03d}"))
+    with path.open("r+b") as file:
+        file.write(b"\xa5" * path.stat().st_size)
+    assert list(index.stale([(OPS, LIFE, 1)])) == [OPS]
+    index.put(row())
+    assert list(opened().rows()) == [row()]
+
+
+def test_cut_while_it_is_open(path: Path, opened: Callable[..., SqliteIndex]) -> None:
+    index = opened()
+    for number in range(400):
+        index.put(row(f"ops/{number:03d}"))
+    os.truncate(path, 8192)
+    index.put(row(seq=2))
+    assert opened().get(OPS) == row(seq=2)
+
+
+def test_nobody_else_may_read_it(path: Path, opened: Callable[..., SqliteIndex]) -> None:
+    """It holds what people were asked."""
+    before = os.umask(0)
+    try:
+        opened().put(row())
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_locked_file_is_bypassed_and_filled_later(path: Path, opened: Callable[..., SqliteIndex], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller waits once, for a moment; what it said meanwhile is listed, and reaches the file when the lock is gone."""
+    monkeypatch.setattr(module, "_BUSY_MS", 20)
+    opened().put(row("ops/before"))
+    index = opened()
+    with contextlib.closing(apsw.Connection(str(path))) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        index.put(row(waits="a-1"))
+        index.put_approval(ApprovalId("a-1"), OPS)
+        assert list(index.rows()) == [row(waits="a-1")]
+        assert list(index.stale([(OPS, LIFE, 1), (SessionId("ops/before"), LIFE, 1)])) == ["ops/before"]
+    index._bypassed_until = 0.0
+    assert list(index.rows()) == [row(waits="a-1"), row("ops/before")]
+    assert opened().session_of(ApprovalId("a-1")) == OPS
+    assert list(opened().rows()) == list(index.rows())
+
+
+def test_without_its_folder_it_lives_in_memory(tmp_path: Path) -> None:
+    index = SqliteIndex(tmp_path / "absent" / "index.db", KEY)
+    index.put(row())
+    assert list(index.rows()) == [row()]
+    index.close()
+    index.put(row())
+    assert list(index.rows()) == []
+
+
+def test_after_a_reboot_the_file_is_checked_once(path: Path, opened: Callable[..., SqliteIndex], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is synced, so a power cut may have mixed pages of different times."""
+    index = opened()
+    for number in range(400):
+        index.put(row(f"ops/{number:03d}"))
+    monkeypatch.setattr(module, "_boot_id", lambda: "another boot")
+    assert len(list(opened().rows())) == 400
+    pages = path.read_bytes()
+    mixed = pages[: -2 * 4096] + pages[4096 * 3 : 4096 * 5]
+    path.unlink()
+    path.write_bytes(mixed)
+    monkeypatch.setattr(module, "_boot_id", lambda: "a third boot")
+    assert list(opened().rows()) == []
+
+
+# Several of us
+
+_WRITER = """
+import sys
+from pathlib import Path
+from holdfast.adapters.files.index import SqliteIndex
+from holdfast.testing.index_conformance import row
+index = SqliteIndex(Path(sys.argv[1]), bytes(range(32)))
+for number in range(300):
+    index.put(row(f"{sys.argv[2]}/{number:03d}", 1 + number % 3))
+    index.put(row("ops/shared", 1 + number))
+index.close()
+"""
+
+
+def test_two_processes_lose_nothing_to_each_other(path: Path, opened: Callable[..., SqliteIndex]) -> None:
+    """Born by both at once, written by both; of the row that both put, the newest stays."""
+    processes = [subprocess.Popen([sys.executable, "-c", _WRITER, str(path), name]) for name in ("one", "two")]
+    assert [process.wait(60) for process in processes] == [0, 0]
+    rows = list(opened().rows())
+    assert [each.session for each in rows] == [
+        *(f"one/{number:03d}" for number in range(300)),
+        "ops/shared",
+        *(f"two/{number:03d}" for number in range(300)),
+    ]
+    assert opened().get(SessionId("ops/shared")) == row("ops/shared", 300)
+
+
+def test_threads_share_one_index(opened: Callable[..., SqliteIndex]) -> None:
+    index = opened()
+
+    def write(who: str) -> None:
+        for number in range(100):
+            index.put(row(f"{who}/{number:03d}"))
+            list(index.rows(limit=5))
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in ("a", "b", "c")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(list(index.rows())) == 300
+
+
+_KILLED_IN_MID_WRITE = """
+import os, signal, sys, threading
+from pathlib import Path
+from holdfast.adapters.files.index import SqliteIndex
+from holdfast.testing.index_conformance import row
+index = SqliteIndex(Path(sys.argv[1]), bytes(range(32)))
+for number in range(10**9):
+    index.put(row(f"ops/{number % 500:03d}", number))
+    if number == 600:
+        print("going", flush=True)
+"""
+
+
+def test_a_writer_killed_at_any_moment_leaves_a_usable_file(path: Path, opened: Callable[..., SqliteIndex]) -> None:
+    for _ in range(3):
+        with subprocess.Popen([sys.executable, "-c", _KILLED_IN_MID_WRITE, str(path)], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"going\n"
+            process.send_signal(signal.SIGKILL)
+        index = opened()
+        assert len(list(index.rows())) == 500
+        index.put(row("ops/000", 10**9))
+        assert index.get(SessionId("ops/000")) == row("ops/000", 10**9)
+        path.unlink()
+
+
+# With a store
+
+_CRASHES_BEFORE_THE_INDEX = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from holdfast.adapters.files import FileStore
+from holdfast.adapters.files.index import SqliteIndex
+from holdfast.ids import InstanceId, SessionId
+from holdfast.testing.conformance import born, say
+from holdfast.testing.index_conformance import row
+async def main():
+    store = await FileStore.open(Path(sys.argv[1]))
+    journal = await born(store)
+    index = SqliteIndex(store.path / "index.db", store.index_key())
+    index.put(row(seq=journal.head.seq))
+    await say(journal, "a prompt")
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+
+
+@in_loop
+async def test_a_crash_between_append_and_index_is_noticed(tmp_path: Path) -> None:
+    """The anchor knows of the record, the row does not: the session is opened instead of believing the row."""
+    killed = subprocess.run([sys.executable, "-c", _CRASHES_BEFORE_THE_INDEX, str(tmp_path / "home")], check=False)  # noqa: ASYNC221 - nothing else runs
+    assert killed.returncode == -signal.SIGKILL
+    store = await FileStore.open(tmp_path / "home")
+    index = SqliteIndex(store.path / "index.db", store.index_key())
+    try:
+        assert index.get(OPS) is not None
+        assert list(index.stale(await store.heads())) == [OPS]
+        journal = await store.open(OPS)
+        index.put(row(seq=journal.head.seq))
+        assert list(index.stale(await store.heads())) == []
+    finally:
+        index.close()
+        await store.close()
+
+
+@in_loop
+async def test_the_key_of_the_index_is_the_homes_and_turns_with_it(tmp_path: Path) -> None:
+    """Equal in every process, another one after a rotation, and nobody's when the home has lost its own."""
+    here, there = await FileStore.open(tmp_path / "home"), await FileStore.open(tmp_path / "home")
+    key = here.index_key()
+    assert key == there.index_key()
+    await here.rotate_keys(by="tests")
+    await here.sessions()
+    assert here.index_key() != key
+    await here.close()
+    await there.close()
+    for each in (tmp_path / "home" / "keys").iterdir():
+        each.unlink()
+    keyless = await FileStore.open(tmp_path / "home")
+    assert keyless.index_key() != keyless.index_key()
+    await keyless.close()
+
+
+@in_loop
+async def test_an_anchor_that_was_destroyed_has_its_session_opened(tmp_path: Path) -> None:
+    """No row is as new as a head that nobody knows."""
+    store = await FileStore.open(tmp_path / "home")
+    try:
+        journal = await born(store)
+        await say(journal, "one")
+        index = SqliteIndex(store.path / "index.db", store.index_key())
+        index.put(row(seq=journal.head.seq))
+        assert list(index.stale(await store.heads())) == []
+        table = tmp_path / "home" / "anchors" / "0000.anchors"
+        table.write_bytes(bytes(table.stat().st_size))
+        assert list(index.stale(await store.heads())) == [OPS]
+        index.close()
+    finally:
+        await store.close()

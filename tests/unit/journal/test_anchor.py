@@ -1,0 +1,48 @@
+"""The anchor: two slots, the newer that verifies counts, and nothing else does."""
+
+from holdfast.ids import InstanceId, SessionId
+from holdfast.journal.anchor import ANCHOR_BYTES, SLOT_BYTES, Anchor, decode_anchor, encode_slot, slot_offset
+from holdfast.journal.chain import Keyring
+
+KEYS = Keyring({1: bytes(range(32))}, SessionId("ops/api"), InstanceId("i1"))
+OTHERS = Keyring({1: bytes(range(32))}, SessionId("ops/db"), InstanceId("i1"))
+
+
+def anchor(counter: int) -> Anchor:
+    return Anchor(generation=1, counter=counter, segment=3, length=4096, seq=counter * 2, at=1, epoch=5, mac=b"\7" * 32)
+
+
+def cell(*anchors: Anchor) -> bytes:
+    data = bytearray(ANCHOR_BYTES)
+    for each in anchors:
+        start = slot_offset(each.counter)
+        data[start : start + SLOT_BYTES] = encode_slot(each, KEYS)
+    return bytes(data)
+
+
+def test_the_newer_slot_counts() -> None:
+    assert decode_anchor(cell(anchor(8), anchor(9)), KEYS) == anchor(9)
+    assert decode_anchor(cell(anchor(9), anchor(10)), KEYS) == anchor(10)
+
+
+def test_a_torn_slot_costs_one_step() -> None:
+    """Every way to cut the write of the newer slot leaves one that verifies: the newer or the older."""
+    before, after = cell(anchor(8), anchor(9)), cell(anchor(10), anchor(9))
+    for cut in range(SLOT_BYTES + 1):
+        torn = after[:cut] + before[cut:]
+        assert decode_anchor(torn, KEYS) in {anchor(8), anchor(9), anchor(10)}
+
+
+def test_every_flipped_byte_is_seen() -> None:
+    whole = cell(anchor(9))
+    start = slot_offset(9)
+    for at in range(start, start + SLOT_BYTES):
+        changed = bytearray(whole)
+        changed[at] ^= 1
+        assert decode_anchor(bytes(changed), KEYS) is None
+
+
+def test_nothing_and_another_sessions_are_no_anchor() -> None:
+    assert decode_anchor(b"", KEYS) is None
+    assert decode_anchor(bytes(ANCHOR_BYTES), KEYS) is None
+    assert decode_anchor(cell(anchor(9)), OTHERS) is None

@@ -1,0 +1,127 @@
+"""The fence: moved only by what verifies or by what it framed, across segments, and never by anything else."""
+
+import msgspec
+import pytest
+
+from holdfast.errors import NewerVersion
+from holdfast.ids import InstanceId, SessionId
+from holdfast.journal.chain import Keyring
+from holdfast.journal.fence import Fence
+from holdfast.journal.record import BIRTH_MAC, Draft, frame
+from holdfast.journal.segment import FORMAT, SegmentKey, SegmentOpened, is_own
+
+OPS, LIFE = SessionId("ops/api"), InstanceId("i1")
+KEYS = {1: bytes(range(32)), 2: bytes(range(1, 33))}
+
+
+def fence(*, session: SessionId = OPS, instance: InstanceId = LIFE, number: int = 1) -> Fence:
+    return Fence(Keyring(KEYS, session, instance), session, instance, number=number)
+
+
+def segment(writer: Fence, *texts: str, generation: int = 1, at: int = 10) -> bytes:
+    lines = [writer.open_segment(generation=generation, at=at, writer="w")]
+    lines += [writer.write(Draft("note", 1, b'{"text":"%s"}' % text.encode()), at=at, epoch=0, writer="w")[0] for text in texts]
+    return b"".join(lines)
+
+
+def test_what_was_framed_verifies_and_both_stand_at_the_same_place() -> None:
+    writer, reader = fence(), fence()
+    data = segment(writer, "one", "two")
+    fed = reader.feed(data)
+    assert [record.body for record in fed.records if not is_own(record)] == [b'{"text":"one"}', b'{"text":"two"}']
+    assert (reader.head, reader.offset, reader.digest()) == (writer.head, writer.offset, writer.digest())
+    assert reader.prefix_holds(data)
+
+
+@pytest.mark.parametrize("generation", [1, 2])
+def test_a_closed_segment_is_followed_into_the_next(generation: int) -> None:
+    """Rotation, of the key too."""
+    writer, reader = fence(), fence()
+    first = segment(writer, "one") + writer.close_segment(at=10, writer="w")
+    writer.enter_next()
+    second = segment(writer, "two", generation=generation)
+    assert reader.feed(first).taken == len(first)
+    reader.enter_next()
+    assert reader.feed(second).taken == len(second)
+    assert reader.head == writer.head
+
+
+def test_generations_never_fall() -> None:
+    writer = fence()
+    segment(writer, "one", generation=2)
+    writer.close_segment(at=10, writer="w")
+    writer.enter_next()
+    segment(writer, "two", generation=1)
+    assert writer.generation == 2
+
+
+def test_a_reader_may_start_at_any_segment_by_its_own_mac() -> None:
+    writer = fence()
+    segment(writer, "one")
+    writer.close_segment(at=10, writer="w")
+    writer.enter_next()
+    second = segment(writer, "two")
+    reader = fence(number=2)
+    assert reader.feed(second).taken == len(second)
+    assert reader.head == writer.head
+    assert reader.previous == writer.previous
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(lambda: segment(fence(session=SessionId("ops/db")), "one"), id="another session's"),
+        pytest.param(lambda: segment(fence(instance=InstanceId("i0")), "one"), id="an earlier life's"),
+        pytest.param(lambda: b'{"text":"hello"}\n', id="no record"),
+        pytest.param(lambda: segment(fence(), "one").split(b"\n", 1)[1], id="no header"),
+    ],
+)
+def test_a_foreign_segment_is_not_believed(other) -> None:
+    reader = fence()
+    fed = reader.feed(other())
+    assert (fed.taken, fed.bad_line, reader.offset) == (0, True, 0)
+
+
+def test_nothing_may_follow_a_closing_record() -> None:
+    writer, reader = fence(), fence()
+    data = segment(writer, "one") + writer.close_segment(at=10, writer="w")
+    writer.where = "middle"
+    more, _ = writer.write(Draft("note", 1, b"{}"), at=10, epoch=0, writer="w")
+    fed = reader.feed(data + more)
+    assert (fed.taken, fed.bad_line) == (len(data), True)
+
+
+@pytest.mark.parametrize("wrong", [{"seq": 9}, {"at": 5}, {"epoch": -1}])
+def test_numbers_times_and_epochs_never_fall_even_with_a_valid_mac(wrong: dict[str, int]) -> None:
+    writer, reader = fence(), fence()
+    data = segment(writer, "one")
+    key = writer.keys.get(1).record
+    fields = {"seq": writer.seq + 1, "at": 10, "epoch": 0} | wrong
+    line, _ = frame(key, writer.mac, Draft("note", 1, b"{}"), writer="w", **fields)
+    fed = reader.feed(data + line)
+    assert (fed.taken, fed.bad_line) == (len(data), True)
+
+
+def test_swapped_doubled_and_missing_records_are_seen() -> None:
+    data = segment(fence(), *(f"{n}" for n in range(20)))
+    lines = data.splitlines(keepends=True)
+    for at in range(1, len(lines) - 1):
+        for forged in (
+            [*lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]],
+            [*lines[:at], lines[at], *lines[at:]],
+            [*lines[:at], *lines[at + 1 :]],
+        ):
+            fed = fence().feed(b"".join(forged))
+            assert fed.bad_line
+            assert len(fed.records) <= at + 1
+
+
+def test_a_format_of_the_future_is_said_and_is_no_damage() -> None:
+    keys = Keyring(KEYS, OPS, LIFE)
+    opened = SegmentOpened(FORMAT + 1, OPS, LIFE, SegmentKey(1, keys.get(1).key_id), 1, None)
+    body = msgspec.json.encode(opened)
+    line, _ = frame(keys.get(1).record, BIRTH_MAC, Draft("segment_opened", 1, body), seq=1, at=1, epoch=0, writer="w")
+    with pytest.raises(NewerVersion):
+        fence().feed(line)
+    forged = segment(fence(), "one").replace(b'"format":1', b'"format":2')
+    assert fence().feed(forged).bad_line, "a changed byte is no newer version"

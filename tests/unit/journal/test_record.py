@@ -1,0 +1,106 @@
+"""Framing: a line is believed only as a whole, only after its predecessor, only with its key."""
+
+import msgspec
+import pytest
+from blake3 import blake3
+
+from holdfast.errors import Refused
+from holdfast.journal.record import BIRTH_MAC, Draft, believe, check_draft, frame, read_unverified
+from holdfast.limits import RECORD_BYTES_MAX
+
+KEY = bytes(range(32))
+
+
+def line_of(body: bytes = b'{"text":"hello"}', *, seq: int = 7) -> bytes:
+    return frame(KEY, BIRTH_MAC, Draft("note", 1, body), seq=seq, at=1763256543123, epoch=3, writer="w1")[0]
+
+
+def test_a_line_is_spelled_as_documented() -> None:
+    """The format is a promise to strangers: fields, order, no whitespace."""
+    body = b'{"text":"hello"}'
+    digest = blake3(body).hexdigest()
+    header = f'{{"seq":7,"at":1763256543123,"epoch":3,"writer":"w1","type":"note","version":1,"digest":"{digest}"'.encode()
+    mac = blake3(BIRTH_MAC + len(header).to_bytes(4, "big") + header + blake3(body).digest(), key=KEY).hexdigest()
+    assert line_of() == header + b',"body":' + body + b',"mac":"' + mac.encode() + b'"}\n'
+
+
+def test_a_line_is_json_that_any_reader_takes() -> None:
+    """`jq` is enough to read a journal."""
+    decoded = msgspec.json.decode(line_of())
+    assert list(decoded) == ["seq", "at", "epoch", "writer", "type", "version", "digest", "body", "mac"]
+    assert decoded["body"] == {"text": "hello"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\u2028 \u2029 \x85 \x0c \x1c",
+        ',"body":{"text":"inner"}',
+        ',"mac":"' + "0" * 64 + '"}',
+        '\\" \\\\ \t',
+        "\U0001f600 e\u0301 \u202e",
+    ],
+)
+def test_awkward_text_comes_back_as_it_was(text: str) -> None:
+    """Line separators of other systems, and text that looks like our own framing, change nothing."""
+    body = msgspec.json.encode({"text": text})
+    check_draft(Draft("note", 1, body))
+    record = believe(KEY, BIRTH_MAC, line_of(body))
+    assert record is not None
+    assert record.body == body
+    assert msgspec.json.decode(record.body) == {"text": text}
+
+
+def test_every_flipped_bit_is_seen() -> None:
+    line = line_of()
+    for at in range(len(line) * 8):
+        changed = bytearray(line)
+        changed[at // 8] ^= 1 << at % 8
+        assert believe(KEY, BIRTH_MAC, bytes(changed)) is None, at
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        pytest.param(lambda line: line.replace(b"\n", b"\r\n"), id="CRLF"),
+        pytest.param(lambda line: b"\xef\xbb\xbf" + line, id="BOM"),
+        pytest.param(lambda line: line.upper(), id="upper case"),
+        pytest.param(lambda line: line.replace(b'"mac":"', b'"mac": "'), id="a space"),
+        pytest.param(lambda line: line[:-76] + b"}\n", id="no mac"),
+        pytest.param(lambda _: b"\n", id="empty"),
+        pytest.param(lambda _: b'{"seq":1}\n', id="other JSON"),
+        pytest.param(lambda line: line[:-3] + b"\n", id="no end"),
+    ],
+)
+def test_what_is_spelled_otherwise_does_not_verify(forged) -> None:
+    assert believe(KEY, BIRTH_MAC, forged(line_of())) is None
+
+
+def test_another_key_or_another_predecessor_does_not_verify() -> None:
+    """A row of another session, or replayed at another place, is no record."""
+    assert believe(bytes(32), BIRTH_MAC, line_of()) is None
+    assert believe(KEY, b"\1" * 32, line_of()) is None
+
+
+def test_reading_without_a_key_gives_the_same_record() -> None:
+    assert read_unverified(line_of()) == believe(KEY, BIRTH_MAC, line_of())
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        Draft("no such name", 1, b"{}"),
+        Draft('x","body":{}', 1, b"{}"),
+        Draft("note", 0, b"{}"),
+        Draft("note", 1, b"[]"),
+        Draft("note", 1, b'{"a":1,\n"b":2}'),
+        Draft("note", 1, b'{"a":1,"a":2}'),
+        Draft("note", 1, b'{"a":NaN}'),
+        Draft("note", 1, b'{"text":"' + b"x" * RECORD_BYTES_MAX + b'"}'),
+        Draft("note", 1, b'{"text":"\xff"}'),
+    ],
+    ids=lambda draft: f"{draft.type} {draft.body[:20]!r}",
+)
+def test_a_draft_that_could_not_be_read_back_is_refused_before_anything_is_written(draft: Draft) -> None:
+    with pytest.raises(Refused):
+        check_draft(draft)

@@ -1,0 +1,74 @@
+"""Strict JSON: what could mean two things to two readers is refused before it is digested, and no input harms the reader."""
+
+import time
+
+import pytest
+
+from holdfast.errors import Refused
+from holdfast.journal.strict import strict_json
+from holdfast.limits import INTEGER_MAX, JSON_DEPTH_MAX
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"cmd":"ls","cmd":"rm"}', "twice"),
+        ('{"a":{"b":1,"b":1}}', "twice"),
+        ('{"a":1,"\\u0061":2}', "twice"),
+        ("NaN", "NaN"),
+        ("[Infinity]", "Infinity"),
+        ("[-Infinity]", "Infinity"),
+        ("1e999", "beyond"),
+        ("-1e999", "beyond"),
+        (str(INTEGER_MAX + 1), "2**53"),
+        ("9" * 5000, "2**53"),
+        ('{"n":-' + "9" * 5000 + "}", "2**53"),
+        ('"\\ud800"', "surrogate"),
+        ('{"\\udfff":1}', "surrogate"),
+        ("[" * (JSON_DEPTH_MAX + 1) + "]" * (JSON_DEPTH_MAX + 1), "deeper"),
+        ("[" * 100_000, "deeper"),
+        ('{"a":' * 100_000, "deeper"),
+        ("", "JSON"),
+        ("{", "JSON"),
+        ("{} {}", "JSON"),
+        ("{'a':1}", "JSON"),
+        ("\ufeff{}", "JSON"),
+        ('"\ud800"', "UTF-8"),
+        (b'"\xff"', "UTF-8"),
+        (b'"\xed\xa0\x80"', "UTF-8"),
+    ],
+    ids=lambda value: f"{len(value)} {value[:30]!r}",
+)
+def test_refused_with_a_reason(text: str | bytes, why: str) -> None:
+    with pytest.raises(Refused, match=why.replace("*", r"\*")) as caught:
+        strict_json(text, what="the arguments")
+    assert caught.value.code == "malformed"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{}", '{"a": [1, 2.5, null, true, "x"]}', f"[{INTEGER_MAX}, -{INTEGER_MAX}]", '"\\ud83d\\ude00"', '"\u2028"', "1e10", "[0.1]"],
+)
+def test_plain_json_is_taken(text: str) -> None:
+    import json
+
+    assert strict_json(text, what="x") == json.loads(text)
+    assert strict_json(text.encode(), what="x") == json.loads(text)
+
+
+def test_the_deepest_allowed_nesting_is_taken() -> None:
+    strict_json("[" * JSON_DEPTH_MAX + "]" * JSON_DEPTH_MAX, what="x")
+
+
+def test_brackets_in_strings_are_no_nesting() -> None:
+    assert strict_json('["' + "[" * 1000 + '"]', what="x") == ["[" * 1000]
+
+
+@pytest.mark.parametrize("text", ["[" * 500_000, '{"a":[' * 200_000, "[" + "[]," * 300_000 + "[]]", '"' + '\\"' * 300_000 + '"'])
+def test_hostile_input_costs_little(text: str) -> None:
+    start = time.process_time()
+    try:
+        strict_json(text, what="x")
+    except Refused:
+        pass
+    assert time.process_time() - start < 3

@@ -1,0 +1,143 @@
+"""Verdicts over plain bytes: what holds, what is torn, what was changed, what is missing."""
+
+import pytest
+
+from holdfast.ids import InstanceId, SessionId
+from holdfast.journal.anchor import Anchor
+from holdfast.journal.chain import Keyring
+from holdfast.journal.fence import Fence
+from holdfast.journal.record import Draft, read_unverified
+from holdfast.journal.segment import read_opened
+from holdfast.journal.verify import SegmentBytes, Walked, tail_is_torn, walk
+from holdfast.limits import BATCH_BYTES_MAX
+
+OPS, LIFE = SessionId("ops/api"), InstanceId("i1")
+KEYS = Keyring({1: bytes(range(32))}, OPS, LIFE)
+
+
+class Written:
+    """Two segments, the first closed; twenty notes in all; and the anchor of the whole."""
+
+    def __init__(self) -> None:
+        writer = Fence(KEYS, OPS, LIFE)
+        self.segments: list[bytes] = []
+        for number in range(2):
+            lines = [writer.open_segment(generation=1, at=1, writer="w")]
+            lines += [writer.write(Draft("note", 1, b'{"n":%d}' % (number * 10 + each)), at=1, epoch=0, writer="w")[0] for each in range(10)]
+            if number == 0:
+                lines.append(writer.close_segment(at=1, writer="w"))
+            self.segments.append(b"".join(lines))
+            if number == 0:
+                writer.enter_next()
+        self.anchor: Anchor | None = Anchor(1, 1, 2, writer.offset, writer.seq, 1, 0, writer.mac)
+
+    def judged(self, *, known: bytes = b"") -> Walked:
+        def claimed_length(number: int) -> int | None:
+            if number >= len(self.segments):
+                return None
+            record = read_unverified(self.segments[number].split(b"\n")[0] + b"\n")
+            opened = read_opened(record.body) if record else None
+            return opened.previous.length if opened and opened.previous else None
+
+        return walk(
+            Fence(KEYS, OPS, LIFE),
+            [SegmentBytes(n, f"i1.{n:08d}.jsonl", lambda offset, data=data: data[offset:]) for n, data in enumerate(self.segments, 1)],
+            lambda: self.anchor,
+            first_mac=None,
+            claimed_length=claimed_length,
+            excess_is_known=lambda _number, _length, excess: excess == known,
+        )
+
+    def anchored_at(self, notes: int) -> "Written":
+        """As if only so many notes of the last segment had been acknowledged."""
+        reader = Fence(KEYS, OPS, LIFE, number=2)
+        data = b"".join(self.segments[1].splitlines(keepends=True)[: notes + 1])
+        reader.feed(data)
+        self.anchor = Anchor(1, 1, 2, reader.offset, reader.seq, 1, 0, reader.mac)
+        return self
+
+
+def test_what_was_written_holds() -> None:
+    found = Written().judged()
+    assert (found.verdict, found.records, found.byte, found.detail) == ("holds", 20, None, None)
+
+
+def test_flipping_any_byte_of_any_segment_is_seen() -> None:
+    for number in range(2):
+        for at in range(0, len(Written().segments[number]), 7):
+            written = Written()
+            changed = bytearray(written.segments[number])
+            changed[at] ^= 1
+            written.segments[number] = bytes(changed)
+            assert written.judged().verdict in {"broken", "cut_short"}, (number, at)
+
+
+def test_cutting_what_was_acknowledged_is_cut_short() -> None:
+    whole = Written().segments[1]
+    for size in range(0, len(whole), 11):
+        written = Written()
+        written.segments[1] = whole[:size]
+        assert written.judged().verdict == "cut_short", size
+
+
+def test_cutting_what_was_not_acknowledged_is_a_torn_tail_or_nothing() -> None:
+    written = Written().anchored_at(5)
+    whole, length = written.segments[1], written.anchor.length  # type: ignore[union-attr]
+    for size in range(length, len(whole)):
+        written.segments[1] = whole[:size]
+        found = written.judged()
+        at_line_end = whole[:size].endswith(b"\n")
+        assert found.verdict == ("holds" if at_line_end else "torn_tail"), size
+        if not at_line_end:
+            assert found.byte == whole[:size].rfind(b"\n") + 1
+
+
+def test_whole_records_past_the_anchor_are_records() -> None:
+    found = Written().anchored_at(5).judged()
+    assert (found.verdict, found.records) == ("holds", 20)
+
+
+@pytest.mark.parametrize(
+    ("tail", "verdict"),
+    [
+        (b'{"seq":', "torn_tail"),
+        (b"\0" * 4096, "torn_tail"),
+        (b'{"seq":\0\0\0\n\0', "torn_tail"),
+        (b"x\n", "broken"),
+        (b'{"seq":99,"text":"harmless"}\n', "broken"),
+        (b"\n", "broken"),
+        (b"x\ny", "broken"),
+        (b"x" * (BATCH_BYTES_MAX + 1), "broken"),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_what_follows_the_last_record(tail: bytes, verdict: str) -> None:
+    written = Written()
+    written.segments[1] += tail
+    assert written.judged().verdict == verdict
+
+
+def test_bytes_behind_a_closed_segment_are_ignored_only_if_they_were_quarantined() -> None:
+    written = Written()
+    written.segments[0] += b"the batch that failed\n"
+    assert written.judged().verdict == "broken"
+    assert written.judged(known=b"the batch that failed\n").verdict == "holds"
+
+
+def test_missing_parts_are_cut_short() -> None:
+    written = Written()
+    written.segments.pop()
+    assert written.judged().verdict == "cut_short"
+    written = Written()
+    written.anchor = None
+    assert written.judged().verdict == "cut_short"
+    written = Written()
+    written.segments = []
+    assert written.judged().verdict == "cut_short"
+
+
+def test_only_half_a_batch_is_torn() -> None:
+    assert tail_is_torn(b"half")
+    assert tail_is_torn(b"half\n\0")
+    assert not tail_is_torn(b"whole\n")
+    assert not tail_is_torn(b"x" * (BATCH_BYTES_MAX + 1))

@@ -135,7 +135,8 @@ async def test_cleanup_waits_for_a_running_write_and_a_running_release(place: Pa
             await asyncio.to_thread(section.inside.wait)
             releasing = group.create_task(attempt.release())
             disposing = group.create_task(attempt.dispose())
-            await asyncio.sleep(0)
+            # Time enough to do wrong; right code never depends on it.
+            await asyncio.wait({releasing, disposing}, timeout=0.3)
             assert not disposing.done()
             assert claim.releases == 0
             section.go.set()

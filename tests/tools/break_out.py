@@ -176,6 +176,14 @@ def try_disk() -> bool:
     return False
 
 
+def try_kernel() -> bool:
+    """A program named there is run by the kernel itself. Opened, never written."""
+    for name in ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/sys/kernel/uevent_helper"):
+        if attempt(lambda name=name: os.close(os.open(name, os.O_WRONLY)) is None):  # type: ignore[misc]
+            return True
+    return False
+
+
 def made_device(major: int, minor: int) -> bool:
     path = WORKSPACE / "disk"
     path.unlink(missing_ok=True)

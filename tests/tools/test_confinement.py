@@ -134,6 +134,13 @@ def test_ordinary_work_is_not_hindered(tmp_path: Path, make_place: Any, run: Any
     assert run(Shell(mechanisms=(mechanism,)), place.scene(), command=command).text == "x\n/usr/bin/env\n1\nx\n"
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="about what root may do")
+def test_root_keeps_its_power_over_files(place: Any, run: Any) -> None:
+    needs("landlock")
+    command = "touch f && chown 65534 f && chmod 600 f && echo x >> f && cat f"
+    assert run(Shell(), place.scene(), command=command).text == "x\n"
+
+
 def test_beside_the_home_files_can_be_made_where_bubblewrap_works(place: Any, run: Any) -> None:
     """Landlock could not allow that: so with the home below the temporary or the user's folder, bubblewrap goes first."""
     needs("bubblewrap")

@@ -6,6 +6,7 @@ import typer
 
 from holdfast.cli import answer, completing
 from holdfast.cli.options import Options, command, group, options_of
+from holdfast.cli.output import encoded
 from holdfast.cli.running import looking_service, run
 from holdfast.errors import Refused
 
@@ -53,8 +54,7 @@ async def _list(options: Options, for_: str | None, *, everything: bool) -> int:
 
 def _row(approval: "ApprovalReport") -> tuple[str, ...]:
     state = approval.closed_as or (f"{approval.option} by {approval.answered_by}" if approval.answered_by else "waits")
-    first = next((line.strip() for line in approval.display.splitlines() if line.strip()), "")
-    return approval.id, approval.session, approval.tool, state, ", ".join(approval.may_answer), approval.expires_at[:16], first[:60]
+    return approval.id, approval.session, approval.tool, state, ", ".join(approval.may_answer), approval.expires_at[:16], encoded(approval.arguments)[:60]
 
 
 async def _show(options: Options, approval: str) -> int:

@@ -98,7 +98,7 @@ class Chat:
         self._agent, self._model = agent, model
         self._workspace, self._here = workspace, here
         self._screen = Screen()
-        self._news = News(self._screen)
+        self._news = News(self._screen, person.person)
         self._aside: set[str] = set()  # prompts that the person left standing
         self._shown: str | None = None  # the prompt that an answer is awaited for
         self._cancels = 0  # Ctrl-C pressed during this work

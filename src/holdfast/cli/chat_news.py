@@ -39,8 +39,9 @@ _QUIET = ("ok",)  # outcomes that need no word of ours: the model tells what cam
 class News:
     """Tells one session's story as it happens. `own` holds texts that this very terminal sent: they stand there already."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Screen, person: str) -> None:
         self._screen = screen
+        self._person = person
         self.own: deque[str] = deque(maxlen=32)
         self._tools: dict[str, str] = {}  # by call
         self._calling = False
@@ -88,7 +89,7 @@ class News:
 
     def _of_people(self, event: SessionEvent) -> None:
         match event:
-            case ApprovalRequested(tool=tool, approval=approval, may_answer=may_answer):
+            case ApprovalRequested(tool=tool, approval=approval, may_answer=may_answer) if self._person not in may_answer:
                 self._note(f"{tool} needs an answer from {' or '.join(may_answer)} ({approval})")
             case ApprovalAnswered(approval=approval, option=option, by=by):
                 self._note(f"prompt {approval} is closed: {by} answered {option}")

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 from holdfast.cli.chat_keyboard import Keyboard, Stopped
 from holdfast.cli.chat_screen import Screen, plain
+from holdfast.errors import Refused
+from holdfast.journal.strict import strict_json
 from holdfast.runtime.reports import ApprovalReport
 from holdfast.session.approvals import ANSWER, DENY, EDIT
 
@@ -121,15 +123,8 @@ async def _edited(screen: Screen, keyboard: Keyboard, approval: ApprovalReport) 
         screen.say("Nothing was changed; nothing was decided.", "yellow")
         return None
     try:
-        arguments = json.loads(typed, object_pairs_hook=_without_duplicates)
-    except ValueError as exc:
-        screen.say(f"These are no JSON arguments ({exc}); nothing was decided.", "yellow")
+        arguments = strict_json(typed, what="the arguments")
+    except Refused as exc:
+        screen.say(f"{plain(str(exc))}; nothing was decided.", "yellow")
         return None
     return Choice(EDIT, arguments=arguments)
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is there twice")
-    return found

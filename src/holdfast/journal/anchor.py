@@ -22,6 +22,7 @@ ANCHOR_BYTES = 2 * SLOT_BYTES
 MAGIC = b"HFA1"
 
 _FIELDS = struct.Struct(">4sIQQQQQQ32s136x")
+_BRIEF = struct.Struct(">4sIQ16xQ")  # magic, generation, counter and seq of them
 _MACED = _FIELDS.size
 
 
@@ -46,22 +47,33 @@ def slot_offset(counter: int) -> int:
 
 
 def decode_anchor(data: bytes, keys: Keyring) -> Anchor | None:
-    """The newer of the slots that verify; None when neither does."""
-    found = [slot for slot in (_decode_slot(data[:SLOT_BYTES], keys), _decode_slot(data[SLOT_BYTES:], keys)) if slot]
+    """The newer of the slots that verify; None when neither does. `KeyMissing` when that is for want of a key."""
+    found: list[Anchor] = []
+    missing: KeyMissing | None = None
+    for slot in (data[:SLOT_BYTES], data[SLOT_BYTES:]):
+        try:
+            anchor = _decode_slot(slot, keys)
+        except KeyMissing as exc:
+            missing = exc
+        else:
+            found += [anchor] if anchor else []
+    if missing is not None and not found:
+        raise missing
     return max(found, key=lambda slot: slot.counter, default=None)
 
 
 def acknowledged_seq(data: bytes, keys: Mapping[int, bytes], session: SessionId, instance: InstanceId) -> int | None:
     """
-    The seq of what `decode_anchor` would find, for whoever looks at thousands: one subkey is derived, and one slot checked if that one verifies.
+    The number of the last acknowledged record, and nothing else: for lists of many sessions. None when no slot verifies.
+
+    The slot that claims to be newer is looked at first, and only its key is derived; the other only if that one does not verify.
     """
-    if len(data) != ANCHOR_BYTES:
-        return None
-    slots = [(data[at : at + SLOT_BYTES], _FIELDS.unpack_from(data, at)) for at in (0, SLOT_BYTES)]
-    for slot, (magic, generation, *fields) in sorted(slots, key=lambda each: each[1][2], reverse=True):
-        key = keys.get(generation) if magic == MAGIC else None
+    slots = [slot for slot in (data[:SLOT_BYTES], data[SLOT_BYTES:]) if len(slot) == SLOT_BYTES and slot.startswith(MAGIC)]
+    for slot in sorted(slots, key=lambda slot: slot[8:16], reverse=True):
+        _, generation, _, _, _, seq, *_ = _FIELDS.unpack_from(slot)
+        key = keys.get(generation)
         if key is not None and blake3(slot[:_MACED], key=subkey(key, "anchor", session, instance)).digest() == slot[_MACED:]:
-            return int(fields[3])
+            return int(seq)
     return None
 
 
@@ -71,10 +83,7 @@ def _decode_slot(data: bytes, keys: Keyring) -> Anchor | None:
     magic, *fields = _FIELDS.unpack_from(data)
     if magic != MAGIC:
         return None
-    try:
-        key = keys.get(fields[0]).anchor
-    except KeyMissing:
-        return None
+    key = keys.get(fields[0]).anchor
     if blake3(data[:_MACED], key=key).digest() != data[_MACED:]:
         return None
     return Anchor(*fields)

@@ -61,9 +61,10 @@ class Keyring:
     def get(self, generation: int) -> Subkeys:
         found = self._derived.get(generation)
         if found is None:
-            key = self._keys.get(generation)
-            if key is None:
-                raise KeyMissing(generation)
+            try:
+                key = self._keys[generation]
+            except KeyError:
+                raise KeyMissing(generation) from None
             parts = [subkey(key, purpose, self._session, self._instance) for purpose in ("record", "segment", "anchor")]
             found = self._derived[generation] = Subkeys(generation, key_id(key), *parts)
         return found

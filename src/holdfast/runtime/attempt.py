@@ -38,6 +38,16 @@ class Phase(Enum):
     """Aborted or disposed: the claim is given up, nothing more is written."""
 
 
+class As(Enum):
+    """In which right a write is made."""
+
+    DRIVER = "driver"
+    """With the claim's epoch, where there is a claim: fenced off once somebody else drives."""
+
+    ANYONE = "anyone"
+    """A message, an answer, a cancel, a mirror: whoever drives, or gives up driving meanwhile."""
+
+
 class Produced:
     """Something the world gave us that the journal does not have yet: a reply, a tool's outcome."""
 
@@ -129,7 +139,7 @@ class Attempt:
 
     # Writing
 
-    async def write(self, decide: Decide, *, keeping: Sequence[Produced] = (), check: Check = Check.SHORT) -> Appended:
+    async def write(self, decide: Decide, *, keeping: Sequence[Produced] = (), check: Check = Check.SHORT, as_: As = As.DRIVER) -> Appended:
         """
         One owned write, held or released. Everything new is folded before it returns.
 
@@ -141,7 +151,8 @@ class Attempt:
             raise self._stopped
         try:
             with self._tracking():
-                done = await self._journal.append(self._deciding(decide), since=self._position, epoch=self.epoch, check=check)
+                epoch = self.epoch if as_ is As.DRIVER else None
+                done = await self._journal.append(self._deciding(decide), since=self._position, epoch=epoch, check=check)
                 self._move(done, keeping)
         except (Untrusted, Fenced, InDoubt) as exc:
             stopped = self._stop(exc)
@@ -246,7 +257,7 @@ class Attempt:
         if self._phase is Phase.HELD:
             self._phase, self._fence = Phase.RELEASED, self._position
 
-    async def reacquire(self, decide: Decide = nothing, *, keeping: Sequence[Produced] = ()) -> Appended:
+    async def reacquire(self, decide: Decide = nothing, *, keeping: Sequence[Produced] = (), as_: As = As.DRIVER) -> Appended:
         """
         Come back: verify all of the active segment and everything new, fold it, and write what `decide` says in the same section.
 
@@ -254,7 +265,7 @@ class Attempt:
         """
         for tries_left in reversed(range(BUSY_TRIES)):
             try:
-                done = await self.write(decide, keeping=keeping, check=Check.FENCE)
+                done = await self.write(decide, keeping=keeping, check=Check.FENCE, as_=as_)
             except Busy as exc:
                 if exc.code != Busy.default_code or tries_left == 0:
                     raise

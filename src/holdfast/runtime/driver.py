@@ -132,7 +132,7 @@ class Driver:
             for call in turn.calls:
                 if call.status is CallStatus.STARTED and call.epoch < epoch:
                     self._end_survivors(call)
-        await self._ledger.commit(Expire(), Recover(epoch=epoch))
+        await self._ledger.drive(Expire(), Recover(epoch=epoch))
 
     def _end_survivors(self, call: Call) -> None:
         facts = ProcessFacts(**call.process) if call.process is not None else None
@@ -207,7 +207,7 @@ class Driver:
         return None
 
     def _perform(self, group: asyncio.TaskGroup, state: SessionState, effect: SessionEffect) -> Coroutine[Any, Any, Any] | None:
-        commit, world = self._ledger.commit, self._world
+        commit, world = self._ledger.drive, self._world
         match effect:
             case BeginTurn():
                 following = state.queued[0].turn
@@ -251,7 +251,7 @@ class Driver:
         if (delay := retry_delay(turn, self._last_failure, world.model_times)) > 0 and turn.model_call is None:
             await world.clock.sleep(delay)
         if turn.model_call is None:
-            await ledger.commit(StartModelCall(turn=turn_id, epoch=self._epoch, policy=world.policy()))
+            await ledger.drive(StartModelCall(turn=turn_id, epoch=self._epoch, policy=world.policy()))
             turn = ledger.state.turns.get(turn_id)
         if turn is None or turn.model_call is None or turn.model_call.epoch != self._epoch:
             return
@@ -280,7 +280,7 @@ class Driver:
             final=is_final(failure, turn),
             line=failure.line,
         )
-        await self._ledger.commit(command, check=Check.FENCE)
+        await self._ledger.drive(command, check=Check.FENCE)
 
     async def _take_answer(self, turn: Turn, number: int, answer: ModelAnswer) -> None:
         """Taken only under a verified fence; with it, in the same commit, what may run and what must ask."""
@@ -292,7 +292,7 @@ class Driver:
             calls = [Call(call=each.call, tool=each.tool, made=each.arguments, provider_id=each.provider_id) for each in made]
             commands.append(await self._decision(turn, calls))
             commands.append(ParkTurn(turn=turn.turn))
-        await ledger.commit(*commands, check=Check.FENCE, keeping=[produced])
+        await ledger.drive(*commands, check=Check.FENCE, keeping=[produced])
 
     async def _decision(self, turn: Turn, calls: list[Call]) -> DecideCalls:
         state = self._ledger.state
@@ -304,7 +304,7 @@ class Driver:
     async def _decide_calls(self, state: SessionState, turn_id: TurnId, calls: tuple[CallId, ...]) -> None:
         turn = state.turns[turn_id]
         undecided = [call for call in turn.calls if call.call in calls]
-        await self._ledger.commit(await self._decision(turn, undecided), ParkTurn(turn=turn_id))
+        await self._ledger.drive(await self._decision(turn, undecided), ParkTurn(turn=turn_id))
 
     # --- tools
 
@@ -322,7 +322,7 @@ class Driver:
         await self._ledger.attempt.give_up()
 
     async def fail(self, turn: TurnId, error: HoldfastError) -> None:
-        await self._ledger.commit(FailTurn(turn=turn, code=error.code, message=error.message, hint=error.hint))
+        await self._ledger.drive(FailTurn(turn=turn, code=error.code, message=error.message, hint=error.hint))
 
 
 def _the_one(errors: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -74,7 +74,7 @@ class ForeignTurn:
         """Ask whether a call may run. Journals the call, what was decided, and, if it may, its start."""
         written = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
         proposal = ProposedCall(tool, written, provider_id)
-        outcome = await self._ledger.commit(ProposeCalls(turn=self.turn, calls=(proposal,), text=text, policy=self._world.policy()))
+        outcome = await self._ledger.drive(ProposeCalls(turn=self.turn, calls=(proposal,), text=text, policy=self._world.policy()))
         if not outcome.decided[0].outcome:
             raise Refused("an earlier call of this turn has no outcome yet", code="busy", hint="record it first")
         return await self._pass(outcome.decided[0].outcome[0])
@@ -92,7 +92,7 @@ class ForeignTurn:
         turn = self._open()
         looked = await look(self._world, self._ledger.state, turn, call)
         command = DecideCalls(turn=self.turn, looked=(looked,), policy=self._world.policy(), grants=await self._grants(turn))
-        await self._ledger.commit(command, ParkTurn(turn=self.turn))
+        await self._ledger.drive(command, ParkTurn(turn=self.turn))
 
     async def _grants(self, turn: Turn) -> tuple[Any, ...]:
         return await self._home.grants_of(turn.context.requester if isinstance(turn.context, TurnContext) else None, self._ledger.state)
@@ -104,7 +104,7 @@ class ForeignTurn:
         if epoch is None:
             raise Busy("another process drives this session", hint="wait until it is free")
         command = StartTool(turn=self.turn, looked=looked, policy=self._world.policy(), grants=await self._grants(turn), epoch=epoch)
-        outcome = await self._ledger.commit(command, check=Check.FENCE)
+        outcome = await self._ledger.drive(command, check=Check.FENCE)
         if outcome.decided[0].outcome is None:
             return self._closed_or_waiting(call.call, self._ledger.state.open_call(self.turn, call.call))
         arguments = msgspec.json.decode(looked.arguments) if looked.arguments is not None else None
@@ -135,21 +135,21 @@ class ForeignTurn:
         finally:
             self._ledger.unwatch(watch)
         if turn is not None and turn.parked and self._ledger.epoch is not None:
-            await self._ledger.commit(ResumeTurn(turn=self.turn, epoch=self._ledger.epoch))
+            await self._ledger.drive(ResumeTurn(turn=self.turn, epoch=self._ledger.epoch))
         return await self._pass(gate.call)
 
     async def record(self, gate: Gate, outcome: Literal["ok", "error", "timed_out", "in_doubt"], text: str) -> None:
         """How a call that could run ended."""
         command = FinishCall(turn=self.turn, call=gate.call, run=gate.run, outcome=outcome, text=text)
         produced = self._ledger.attempt.produced("tool_outcome", msgspec.json.encode(command))
-        await self._ledger.commit(command, check=Check.FENCE, keeping=[produced])
+        await self._ledger.drive(command, check=Check.FENCE, keeping=[produced])
 
     async def finish(self, reply: str) -> TurnReport:
-        await self._ledger.commit(EndTurn(turn=self.turn, policy=self._world.policy(), reply=reply), check=Check.FENCE)
+        await self._ledger.drive(EndTurn(turn=self.turn, policy=self._world.policy(), reply=reply), check=Check.FENCE)
         return await turn_report(self._ledger, self.turn)
 
     async def fail(self, code: str, message: str) -> TurnReport:
-        await self._ledger.commit(FailTurn(turn=self.turn, code=code, message=message))
+        await self._ledger.drive(FailTurn(turn=self.turn, code=code, message=message))
         return await turn_report(self._ledger, self.turn)
 
     @property

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.errors import BrokenChain, NewerVersion, Refused
 from holdfast.ids import InstanceId, SessionId, TurnId
 from holdfast.ports.journal_store import Check, Draft, Journal, Record, SealMark, Section
-from holdfast.runtime.attempt import Attempt, Produced
+from holdfast.runtime.attempt import As, Attempt, Produced
 from holdfast.session import decide as deciding
 from holdfast.session.codec import decode, encode
 from holdfast.session.commands import SessionCommand
@@ -129,8 +129,15 @@ class Ledger:
             case _:
                 pass
 
-    async def commit(self, *commands: SessionCommand, check: Check = Check.SHORT, keeping: Sequence[Produced] = ()) -> Outcome:
-        """Decide, append, fold. A refusal is raised after whatever it left in the journal is durable."""
+    async def commit(self, *commands: SessionCommand, check: Check = Check.SHORT) -> Outcome:
+        """Decide, append, fold, in anyone's right. A refusal is raised after whatever it left in the journal is durable."""
+        return await self._commit(commands, check, (), As.ANYONE)
+
+    async def drive(self, *commands: SessionCommand, check: Check = Check.SHORT, keeping: Sequence[Produced] = ()) -> Outcome:
+        """The same, in the driver's right: fenced off once somebody else drives."""
+        return await self._commit(commands, check, keeping, As.DRIVER)
+
+    async def _commit(self, commands: Sequence[SessionCommand], check: Check, keeping: Sequence[Produced], as_: As) -> Outcome:
         committed: deciding.Committed | None = None
 
         def decide(section: Section) -> Sequence[Draft]:
@@ -144,9 +151,9 @@ class Ledger:
         before = self.state.seq
         self.noticed = False
         if check is Check.FENCE:
-            await self.attempt.reacquire(decide, keeping=keeping)
+            await self.attempt.reacquire(decide, keeping=keeping, as_=as_)
         else:
-            await self.attempt.write(decide, keeping=keeping)
+            await self.attempt.write(decide, keeping=keeping, as_=as_)
         if self.state.seq != before:
             self.poke()
         if committed is None:

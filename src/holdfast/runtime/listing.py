@@ -10,14 +10,14 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.errors import HoldfastError, Refused
+from holdfast.errors import HoldfastError, Refused, Untrusted
 from holdfast.ids import ApprovalId, InstanceId, SessionId, TurnId
 from holdfast.ports.index import IndexRow
 from holdfast.ports.journal_store import Record
 from holdfast.runtime.ledger import Ledger
-from holdfast.runtime.reports import ApprovalReport, approval_report
+from holdfast.runtime.reports import ApprovalReport, SealedReport, approval_report
 from holdfast.runtime.shelf import Shelf
-from holdfast.runtime.telling import phase_of
+from holdfast.runtime.telling import phase_of, session_report
 from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
 from holdfast.session.codec import decode
@@ -31,15 +31,16 @@ _decode_report = msgspec.json.Decoder(ApprovalReport).decode
 
 
 class SessionLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One session in a list."""
+    """One session in a list; what it shares with SessionReport has the same names and types."""
 
     session: SessionId
     instance: str
     phase: str
     seq: int
-    turns: int
-    waiting: int
-    owes: bool
+    sealed: SealedReport | None = None
+    turns: int = 0
+    waiting: int = 0
+    owes: tuple[str, ...] = ()
     preview: str = ""
 
 
@@ -129,8 +130,28 @@ async def sessions(
             break
         row = rows.get(session)
         if sees is None or sees(row.readers if row is not None else await readers_of(shelf, session)):
-            found.append(_line(session, row))
+            found.append(_line(row) if row is not None and not row.owes else await _opened_line(shelf, session, row))
     return tuple(found)
+
+
+async def _opened_line(shelf: Shelf, session: SessionId, row: IndexRow | None) -> SessionLine:
+    """Of a session that owes, is sealed, or can't be read: few, and the index does not say enough of them."""
+    try:
+        async with shelf.use(session) as ledger:
+            report = await session_report(ledger)
+    except HoldfastError as exc:
+        return SessionLine(session=session, instance="", phase="sealed" if isinstance(exc, Untrusted) else "unreadable", seq=0)
+    return SessionLine(
+        session=session,
+        instance=report.instance,
+        phase=report.phase,
+        seq=report.seq,
+        sealed=report.sealed,
+        turns=report.turns,
+        waiting=len(row.approvals) if row is not None else 0,
+        owes=report.owes,
+        preview=row.preview if row is not None else "",
+    )
 
 
 async def readers_of(shelf: Shelf, session: SessionId) -> Collection[Reader]:
@@ -152,17 +173,14 @@ async def is_seen(world: World, shelf: Shelf, session: SessionId, sees: Sees) ->
     return sees(await readers_of(shelf, session))
 
 
-def _line(session: SessionId, row: IndexRow | None) -> SessionLine:
-    if row is None:
-        return SessionLine(session=session, instance="", phase="sealed", seq=0, turns=0, waiting=0, owes=False)
+def _line(row: IndexRow) -> SessionLine:
     return SessionLine(
-        session=session,
+        session=row.session,
         instance=row.instance,
         phase=row.phase,
         seq=row.seq,
         turns=row.turns,
         waiting=len(row.approvals),
-        owes=row.owes,
         preview=row.preview,
     )
 

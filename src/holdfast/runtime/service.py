@@ -162,7 +162,7 @@ class Service:
         if claimed and epoch is not None and ledger.state.running is None:
             following = f"t{ledger.state.inputs + 1}"
             commands += [StartTurn(epoch=epoch), StartModelCall(turn=TurnId(following), epoch=epoch, policy=accept.policy)]
-        outcome = await ledger.commit(*commands, check=Check.FENCE)
+        outcome = await (ledger.drive if claimed else ledger.commit)(*commands, check=Check.FENCE)
         self.world.notifier.notify(ledger.session)
         return outcome.decided[1].outcome
 
@@ -381,7 +381,7 @@ class Service:
                 await self._claim_or_say_busy(ledger, driver)
                 accept = self._accepting(ledger.state, text, source, agent, None, None, workspace, None, "message")
                 accept = msgspec.structs.replace(accept, loop="foreign", model="foreign")
-                outcome = await ledger.commit(accept, StartTurn(epoch=ledger.epoch or 0), check=Check.FENCE)
+                outcome = await ledger.drive(accept, StartTurn(epoch=ledger.epoch or 0), check=Check.FENCE)
                 turn = ForeignTurn(self.world, ledger, self.home, driver, outcome.decided[0].outcome.turn)
                 yield turn
                 if not turn.is_over and not ledger.state.turns[turn.turn].parked:

@@ -63,7 +63,7 @@ async def _start(world: World, ledger: Ledger, home: HomeLedger, turn: Turn, loo
         epoch=epoch,
         process={"boot_id": facts.boot_id, "group": facts.group, "start_time": facts.start_time} if facts is not None else None,
     )
-    outcome = await ledger.commit(command, check=Check.FENCE)
+    outcome = await ledger.drive(command, check=Check.FENCE)
     run: int | None = outcome.decided[0].outcome
     return run
 
@@ -93,4 +93,4 @@ async def _record(world: World, ledger: Ledger, turn: TurnId, call: CallId, run:
     produced = ledger.attempt.produced("tool_outcome", payload(command))
     policy = world.policy()
     # A takeover found here leaves the outcome in quarantine, and the error says where.
-    await ledger.commit(command, ParkTurn(turn=turn), StartModelCall(turn=turn, epoch=epoch, policy=policy), check=Check.FENCE, keeping=[produced])
+    await ledger.drive(command, ParkTurn(turn=turn), StartModelCall(turn=turn, epoch=epoch, policy=policy), check=Check.FENCE, keeping=[produced])

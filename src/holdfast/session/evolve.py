@@ -216,7 +216,7 @@ def _input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
         workspaces=workspaces,
         people=people,
         readers=readers,
-        model=event.model,
+        model=event.model if event.loop == "ours" else state.model,
         agent=event.agent,
     )
 

@@ -1,8 +1,8 @@
 """The anchor: two slots, the newer that verifies counts, and nothing else does."""
 
 from holdfast.ids import InstanceId, SessionId
-from holdfast.journal.anchor import ANCHOR_BYTES, SLOT_BYTES, Anchor, decode_anchor, encode_slot, slot_offset
-from holdfast.journal.chain import Keyring
+from holdfast.journal.anchor import ANCHOR_BYTES, SLOT_BYTES, Anchor, acknowledged_seq, decode_anchor, encode_slot, slot_offset
+from holdfast.journal.chain import Keyring, KeyMissing
 
 KEYS = Keyring({1: bytes(range(32))}, SessionId("ops/api"), InstanceId("i1"))
 OTHERS = Keyring({1: bytes(range(32))}, SessionId("ops/db"), InstanceId("i1"))
@@ -39,10 +39,31 @@ def test_every_flipped_byte_is_seen() -> None:
     for at in range(start, start + SLOT_BYTES):
         changed = bytearray(whole)
         changed[at] ^= 1
-        assert decode_anchor(bytes(changed), KEYS) is None
+        try:
+            assert decode_anchor(bytes(changed), KEYS) is None
+        except KeyMissing:
+            assert 4 <= at - start < 8, "only a changed generation asks for another key"
 
 
 def test_nothing_and_another_sessions_are_no_anchor() -> None:
     assert decode_anchor(b"", KEYS) is None
     assert decode_anchor(bytes(ANCHOR_BYTES), KEYS) is None
     assert decode_anchor(cell(anchor(9)), OTHERS) is None
+
+
+def test_the_quick_look_finds_what_the_whole_one_finds() -> None:
+    """Whole, one slot only, torn anywhere, flipped anywhere, another session's, under a key that we lack, none."""
+    before, after = cell(anchor(8), anchor(9)), cell(anchor(10), anchor(9))
+    cells = [before, after, cell(anchor(9)), cell(anchor(8)), bytes(ANCHOR_BYTES), b"", after[:300]]
+    cells += [after[:cut] + before[cut:] for cut in range(SLOT_BYTES + 1)]
+    cells += [after[:at] + bytes([after[at] ^ 1]) + after[at + 1 :] for at in range(ANCHOR_BYTES)]
+    for data in cells:
+        for keys, session in ((KEYS, SessionId("ops/api")), (OTHERS, SessionId("ops/db"))):
+            try:
+                try:
+                whole = decode_anchor(data, keys)
+            except KeyMissing:
+                whole = None
+            except KeyMissing:
+                whole = None
+            assert acknowledged_seq(data, {1: bytes(range(32))}, session, InstanceId("i1")) == (None if whole is None else whole.seq)

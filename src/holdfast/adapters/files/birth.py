@@ -117,6 +117,7 @@ _HOME_MARK = "home.sealed"
 
 def write_home_mark(home: int, mark: bytes) -> None:
     """HOME/home/home.sealed: durable, and lifted only by a person who removes it."""
+    make_folder(home, "home")
     with walk(home, "home") as folder:
         create_whole(folder, _HOME_MARK, mark, temporary=f".{_HOME_MARK}.{secrets.token_hex(8)}.tmp")
 

@@ -167,7 +167,7 @@ def _read_rest(files: SessionFiles, folder: int, fence: Fence, check: Check) -> 
         is_known = files.is_known(fence.number, os.fstat(fd))
         if (check is Check.FENCE or not is_known) and not _prefix_holds(fd, fence):
             raise _broken(fence, "the bytes before it were changed", byte=0)
-        return (read_at(fd, fence.offset, files.read_max) if size > fence.offset else b""), size
+        return (read_at(fd, fence.offset, min(size - fence.offset, files.read_max)) if size > fence.offset else b""), size
     finally:
         os.close(fd)
 

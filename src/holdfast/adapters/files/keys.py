@@ -20,6 +20,21 @@ _KEY_NAME = re.compile(r"([1-9][0-9]{0,8})\.key\Z")
 _NOT_OWNER = 0o077
 
 
+class KnownKeys(dict[int, bytes]):
+    """A home's keys by generation. One that is asked for and unknown may be a peer's rotation: the folder is looked at again."""
+
+    def __init__(self, home: int, found: dict[int, bytes]) -> None:
+        super().__init__(found)
+        self._home = home
+
+    def __missing__(self, generation: int) -> bytes:
+        self.update(load_keys(self._home).by_generation)
+        found = dict.get(self, generation)
+        if found is None:
+            raise KeyError(generation)
+        return found
+
+
 class Keys(NamedTuple):
     """What was found: usable keys by generation, and why writing is refused, if it is."""
 

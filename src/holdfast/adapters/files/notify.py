@@ -29,16 +29,14 @@ class FileNotifier:
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._sender: socket.socket | None = None
-        self._pid = os.getpid()
 
     def notify(self, session: SessionId) -> None:
         with contextlib.suppress(OSError, HoldfastError):
             folder = self._folder()
             try:
-                for name in os.listdir(folder):  # noqa: PTH208  by descriptor
-                    if name.endswith(".sock"):
-                        self._send(folder, name, session)
+                listening = [name for name in os.listdir(folder) if name.endswith(".sock")]  # noqa: PTH208  by descriptor
+                if listening:
+                    self._send(folder, listening, session)
             finally:
                 os.close(folder)
 
@@ -49,18 +47,17 @@ class FileNotifier:
         finally:
             os.close(home)
 
-    def _send(self, folder: int, name: str, session: SessionId) -> None:
-        if self._sender is None or self._pid != os.getpid():
-            self._sender, self._pid = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC), os.getpid()
-            self._sender.setblocking(False)  # noqa: FBT003
-        try:
-            self._sender.sendto(session.encode(), _address(folder, name))
-        except ConnectionRefusedError:
-            with contextlib.suppress(OSError):  # nobody is behind it any more
-                os.unlink(name, dir_fd=folder)
-        except OSError as exc:
-            if exc.errno not in {errno.EAGAIN, errno.ENOBUFS, errno.ENOENT}:
-                raise
+    def _send(self, folder: int, listening: list[str], session: SessionId) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as sender:
+            for name in listening:
+                try:
+                    sender.sendto(session.encode(), _address(folder, name))
+                except ConnectionRefusedError:
+                    with contextlib.suppress(OSError):  # nobody is behind it any more
+                        os.unlink(name, dir_fd=folder)
+                except OSError as exc:
+                    if exc.errno not in {errno.EAGAIN, errno.ENOBUFS, errno.ENOENT}:
+                        raise
 
     @contextlib.asynccontextmanager
     async def listen(self) -> AsyncIterator[AsyncIterator[SessionId]]:

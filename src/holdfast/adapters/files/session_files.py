@@ -173,7 +173,8 @@ class SessionFiles:
         """A whole segment, or its first `length` bytes; FileNotFoundError when it is absent."""
         fd = self.open_segment(folder, number)
         try:
-            return read_at(fd, 0, self.read_max if length is None else length)
+            size = min(os.fstat(fd).st_size, self.read_max)
+            return read_at(fd, 0, size if length is None else min(size, length))
         finally:
             os.close(fd)
 

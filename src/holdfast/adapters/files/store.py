@@ -36,7 +36,7 @@ from holdfast.adapters.files.registry import Registry
 from holdfast.adapters.files.reserve import Reserve
 from holdfast.adapters.files.session_files import HEADER_BYTES_MAX, SessionFiles
 from holdfast.adapters.files.threads import Arrival, Threads
-from holdfast.adapters.files.verifying import verify_files
+from holdfast.adapters.files.verifying import unreadable, verify_files
 from holdfast.errors import InvariantBroken, Refused, Untrusted, Unusable
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import KEY_BYTES, KeyMissing, Keyring, key_id, subkey
@@ -66,7 +66,7 @@ class FileStore:
 
     def __init__(self, home: int, path: Path, keys: key_files.Keys, clock: Clock, segment_bytes: int, lock_wait_seconds: float) -> None:
         self._home, self.path = home, path
-        self._keys, self._trouble = keys.by_generation, keys.trouble
+        self._keys, self._trouble = key_files.KnownKeys(home, keys.by_generation), keys.trouble
         self._clock = clock
         self._segment_bytes, self._lock_wait_seconds = segment_bytes, lock_wait_seconds
         self._pid = os.getpid()
@@ -178,6 +178,11 @@ class FileStore:
             stream_what_verifies(files, self._registry.fold, after=0)
         except KeyMissing as exc:
             return self._without_key(str(exc))
+        except FileNotFoundError:
+            self._seal_home(self._home_journal.untrusted(Damage("cut_short", "its journal is missing", 0, 1, 0), while_open=False))
+        newest = self._registry.state.generation
+        if newest not in self._keys:
+            self._trouble = self._trouble or f"key {newest} is missing"
         mark = self._read_home_mark()
         if mark is not None:
             self._home_mark = self._home_mark or mark
@@ -447,6 +452,8 @@ class FileStore:
         with contextlib.suppress(Untrusted):
             self._refresh()
         created = self._registry.state.sessions.get(session)
+        if not self._home_journal.is_verified and (created is not None or session == HOME_SESSION):
+            return unreadable(session, self._trouble or "there is no key to verify it with")
         if session == HOME_SESSION:
             files = self._home_journal.files
             return verify_files(files, sealed=self._home_mark is not None, first_mac=None, is_lost=lambda _: True)

@@ -10,8 +10,13 @@ from collections.abc import Callable
 from holdfast.adapters.files.paths import walk as walk_folders
 from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.errors import Busy, NewerVersion, Refused
+from holdfast.ids import SessionId
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.verify import SegmentBytes, Verdict, VerdictName, walk
+
+
+def unreadable(session: SessionId, why: str) -> Verdict:
+    return Verdict(session=session, verdict="unreadable", records=0, at_seq=None, segment=None, byte=None, sealed=False, detail=why)
 
 
 def verify_files(files: SessionFiles, *, sealed: bool, first_mac: str | None, is_lost: Callable[[int], bool]) -> Verdict:

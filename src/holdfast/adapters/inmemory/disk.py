@@ -7,8 +7,8 @@ Hands that hold no key change bytes here by `flip`, `cut`, `forge` and `put_back
 """
 
 import threading
-from collections.abc import Iterator
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING

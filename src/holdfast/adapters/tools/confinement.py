@@ -106,7 +106,7 @@ def working_bubblewrap() -> str | None:
         return None
     try:
         tried = subprocess.run(  # noqa: S603  our own words
-            [path, *_BASE, "--tmpfs", "/tmp", "--", "/bin/true"],
+            [path, *_base(()), "--tmpfs", "/tmp", "--", "/bin/true"],  # noqa: S108  exists everywhere
             check=False,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -119,16 +119,29 @@ def working_bubblewrap() -> str | None:
     return path if tried.returncode == 0 else None
 
 
-# A user namespace always, for root too: without one, processes outside could be traced. Devices are bubblewrap's few harmless ones.
-_BASE = ("--unshare-user", "--cap-drop", "ALL", "--bind", "/", "/", "--dev", "/dev")
+# Devices are bubblewrap's few harmless ones.
+_BASE = ("--bind", "/", "/", "--dev", "/dev")
+# What a user namespace is for: processes outside, bubblewrap's own included, can't be traced or looked into from it.
+_APART = ("--unshare-user", "--cap-drop", "ALL")
+# A line that root writes to the kernel's settings runs a program outside of everything.
+_KERNEL_AS_IT_IS = ("--ro-bind", "/sys", "/sys", "--ro-bind", "/proc/sys", "/proc/sys")
+_SCOPE_ABI = 6
 
 
-def bubblewrap_words(guard: Guarded) -> list[str]:
+def _base(mechanisms: Sequence[Mechanism]) -> tuple[str, ...]:
+    """Root keeps its power over other users' files where Landlock's scopes, set by the launcher, do the namespace's work."""
+    if os.geteuid() != 0:
+        return (*_APART, *_BASE)
+    scoped = "landlock" in mechanisms and landlock_abi() >= _SCOPE_ABI
+    return (*(() if scoped else _APART), *_BASE, *_KERNEL_AS_IT_IS)
+
+
+def bubblewrap_words(guard: Guarded, mechanisms: Sequence[Mechanism] = MECHANISMS) -> list[str]:
     """The command line in front of the launcher."""
     path = working_bubblewrap()
     if path is None:
         raise CannotBind("bubblewrap stopped working")
-    words = [path, *_BASE]
+    words = [path, *_base(mechanisms)]
     # Every folder above the home becomes a mount point: those can't be renamed, so the home can't be moved from under its cover.
     for folder in sorted({above for name in guard.names for above in _above(name)}):
         words += ["--bind", folder, folder]

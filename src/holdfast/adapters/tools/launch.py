@@ -22,6 +22,8 @@ _NO_NEW_PRIVILEGES, _DROP_FROM_BOUNDING_SET = 38, 24
 # Raw disks, kernel memory, mounts, tracing, modules, opening by handle: capabilities of root that don't care about paths.
 _DROPPED = (2, 16, 17, 19, 20, 21, 22, 27, 38, 39, 40)
 _RULES_MAX = 50_000
+_LOOKING = 0b1101  # execute, read files, read folders
+_KERNEL = frozenset({"/proc", "/sys"})  # root may only look there: a line written to core_pattern runs a program outside of everything
 _RAW_DEVICES = frozenset({"mem", "kmem", "port"})
 
 
@@ -111,6 +113,8 @@ def _allow(ruleset: int, path: str, rights: int, hidden: set[tuple[int, int]]) -
         raw = stat.S_ISBLK(facts.st_mode) or (stat.S_ISCHR(facts.st_mode) and os.path.basename(path) in _RAW_DEVICES)  # noqa: PTH119
         if raw or stat.S_ISLNK(facts.st_mode) or (facts.st_dev, facts.st_ino) in hidden:
             return
+        if path in _KERNEL and os.geteuid() == 0:
+            rights &= _LOOKING
         rule = _Beneath(rights if stat.S_ISDIR(facts.st_mode) else rights & _FILE_RIGHTS, fd)
         _libc().syscall(_ADD_RULE, ruleset, ctypes.c_int(_RULE_PATH_BENEATH), ctypes.byref(rule), ctypes.c_uint32(0))
     finally:

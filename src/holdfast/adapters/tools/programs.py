@@ -1,5 +1,5 @@
 """
-Which file a word would run, and its fingerprint: path, inode and a digest of all its bytes. Times prove nothing and are not used.
+Which file a word would run, and its fingerprint: path and a digest of all its bytes. Times prove nothing and are not used.
 
 A program that is not there is bound too, as missing: if it appears before the command runs, something else would run.
 """
@@ -25,7 +25,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     is_script: bool  # starts with "#!"
 
     def __str__(self) -> str:
-        return f"{self.path} {self.device}:{self.inode} {self.digest}"
+        """What is bound: the bytes at this path. Device and inode change with a reboot or a restore, and are compared only at exec."""
+        return f"{self.path} {self.digest}"
 
 
 def find_program(word: str, *, cwd: str, search_path: str) -> str | None:
@@ -48,7 +49,7 @@ def fingerprint(path: str) -> Program:
     except PermissionError:
         # May be run but not read: its inode is all that can be said.
         facts = os.stat(real)  # noqa: PTH116
-        return Program(path=real, device=facts.st_dev, inode=facts.st_ino, digest="unreadable", is_script=False)
+        return Program(path=real, device=facts.st_dev, inode=facts.st_ino, digest=f"unreadable {facts.st_dev}:{facts.st_ino}", is_script=False)
     except OSError as exc:
         raise CannotBind(f"{real}, which would run, can't be read: {exc.strerror}") from exc
     with os.fdopen(fd, "rb", buffering=0) as file:

@@ -1,7 +1,7 @@
 """
 The shell: what is shown is what runs, where it was shown to run, with what was shown to run it, and without the Holdfast home.
 
-`bind` fixes the folder by identity, the interpreter and every program it can name by inode and digest, the environment by digest. It is
+`bind` fixes the folder by identity, the interpreter and every program it can name by digest, the environment by digest. It is
 asked again right before the byte that lets the command go: whatever changed since, the command does not run.
 """
 
@@ -128,7 +128,7 @@ class Shell:
         return LaunchPlan(
             call=scene.call,
             mode=self._mode(mechanism, guard),
-            prefix=tuple(bubblewrap_words(guard)) if inside and guard is not None else (),
+            prefix=tuple(bubblewrap_words(guard, self._mechanisms)) if inside and guard is not None else (),
             denied=guard.names if mechanism == "landlock" and guard is not None else (),
             cwd=binding.cwd,
             cwd_identity=binding.cwd_identity,

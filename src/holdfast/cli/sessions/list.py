@@ -32,5 +32,5 @@ async def _list(options: Options) -> int:
 
 
 def _row(line: "SessionLine") -> tuple[str, ...]:
-    owes = f"{line.phase}, owes" if line.owes else line.phase
-    return line.session, owes, str(line.seq), str(line.turns), str(line.waiting), line.preview[:60]
+    phase = f"{line.phase}, owes {', '.join(line.owes)}" if line.owes else f"sealed ({line.sealed.code})" if line.sealed else line.phase
+    return line.session, phase, str(line.seq), str(line.turns), str(line.waiting), line.preview[:60]

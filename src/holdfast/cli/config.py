@@ -1,0 +1,140 @@
+"""`holdfast config show | check`: what settings hold, and what is wrong with the file."""
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from holdfast.cli.options import Options, command, group, options_of
+from holdfast.cli.output import encoded
+from holdfast.cli.running import home_of
+from holdfast.errors import Unusable
+
+if TYPE_CHECKING:
+    from holdfast.settings import Settings
+
+
+def register(app: typer.Typer) -> None:
+    config = group("config", "The settings in holdfast.toml.")
+    app.add_typer(config)
+
+    @command(config, "show", example="holdfast config show")
+    def show(ctx: typer.Context) -> None:
+        """What holds now: the file's settings, and the defaults for the rest. Values of secrets are never shown."""
+        _show(options_of(ctx))
+
+    @command(config, "check", example="holdfast config check")
+    def check(ctx: typer.Context) -> None:
+        """
+        Read the settings as every command does, and look at what they name.
+
+        Exits 0 when they can be used, 2 when the file can't (line, key and the nearest valid key are named), 1 when it names tools or models that are not here.
+        """
+        _check(options_of(ctx))
+
+
+def _show(options: Options) -> None:
+    path, settings = _settings(options)
+    sections = sections_of(settings)
+    if options.out.json:
+        options.out.object({"home": str(path.parent), "file": str(path), "exists": path.exists(), "settings": sections})
+        return
+    lines = [f"# {path}" + ("" if path.exists() else " is not there: these are the defaults")]
+    for section, keys in sections.items():
+        lines += ["", f"[{section}]", *(f"{key} = {encoded(value)}" for key, value in keys.items() if value is not None)]
+    options.out.text("\n".join(lines))
+
+
+def _settings(options: Options) -> Any:
+    from holdfast.settings import FILE_NAME, SettingsSource
+
+    home = home_of(options)
+    return home / FILE_NAME, SettingsSource(home).now()
+
+
+def sections_of(settings: "Settings") -> dict[str, dict[str, Any]]:
+    """As the file would say it."""
+    import msgspec
+
+    agents = settings.agents()
+    return {
+        **{f"agents.{name}": {"model": spec.model, "instructions": spec.instructions, "tools": list(spec.tools)} for name, spec in agents.items()},
+        **{f"people.{name}": dict(identities) for name, identities in settings.people.items()},
+        **{f"policy.{audience.value}": {tool: _rule(msgspec.to_builtins(rule)) for tool, rule in rules.items()} for audience, rules in settings.rules.items()},
+        "approvals": {
+            "expires_after": _duration(settings.approvals_expire_after_seconds),
+            "prompts_per_turn_max": settings.prompts_per_turn_max,
+            "on_message": settings.on_message,
+            "notify": msgspec.to_builtins(settings.notify),
+        },
+        "limits": {
+            "turn_model_calls_max": settings.turn_model_calls_max,
+            "turn_tool_calls_max": settings.turn_tool_calls_max,
+            "turn_tokens_max": settings.turn_tokens_max,
+            "turn_cost_max": settings.turn_cost_max,
+            "tool_timeout": _duration(round(settings.tool_timeout_seconds)),
+        },
+        "tools.shell": {"confine": settings.shell_confine},
+        "secrets": {"env": list(settings.secret_names)},
+        "storage": {"allow_network_filesystem": settings.allow_network_filesystem},
+        "retention": {
+            "sessions": _duration(settings.retain_sessions_seconds),
+            "outputs": _duration(settings.retain_outputs_seconds),
+            "quarantine": _duration(settings.retain_quarantine_seconds),
+        },
+        "serve": {"host": settings.serve_host, "port": settings.serve_port},
+    }
+
+
+def _rule(rule: dict[str, Any]) -> Any:
+    rest = {key: value for key, value in rule.items() if key != "mode" and value is not None}
+    return {"mode": rule["mode"], **rest} if rest else rule["mode"]
+
+
+_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+
+
+def _duration(seconds: int | None) -> str | None:
+    if seconds is None:
+        return None
+    unit, size = next(each for each in _UNITS if seconds % each[1] == 0)
+    return f"{seconds // size}{unit}"
+
+
+def _check(options: Options) -> None:
+    path, settings = _settings(options)
+    problems = problems_of(settings)
+    if options.out.json:
+        options.out.object({"file": str(path), "exists": path.exists(), "problems": problems})
+    else:
+        for each in problems:
+            options.out.text(each)
+        if not problems:
+            options.out.text(f"{path} is fine" if path.exists() else f"{path} is not there; the defaults hold")
+    raise typer.Exit(1 if problems else 0)
+
+
+def problems_of(settings: "Settings") -> list[str]:
+    """What the settings name and this install does not have."""
+    from holdfast.cli.agents import agents_of
+    from holdfast.wiring import LazyModels, LazyTools
+
+    agents_of(None)  # tools of the user's are looked for in this folder
+    models, tools = LazyModels(), LazyTools((), settings)
+    problems = []
+    known = list(tools.names())
+    for name, spec in settings.agents().items():
+        for tool in spec.tools:
+            try:
+                found = tools.get(tool)
+            except Unusable as exc:
+                problems.append(f"agent {name}: {exc.message} ({exc.hint})")
+                continue
+            if found is None:
+                problems.append(f"agent {name}: there is no tool {tool!r}")
+            else:
+                known.append(found.definition.name)
+        try:
+            models.resolve(spec.model)
+        except Unusable as exc:
+            problems.append(f"agent {name}: {exc.message} ({exc.hint})")
+    return [*problems, *settings.unknown_tools(known)]

@@ -1,0 +1,246 @@
+"""
+`holdfast doctor`: what is wrong here, and how to mend it. It looks, and changes nothing.
+
+Every finding is ok, a warning (it works, with less than it could have) or a problem. Of all commands this is the one that names adapters: it looks at what
+they stand on, also where they refuse to.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import typer
+
+from holdfast.cli.options import Options, command, options_of
+from holdfast.cli.output import error_from_os
+from holdfast.cli.running import home_of, run
+from holdfast.errors import HoldfastError, Unusable
+from holdfast.limits import MIB
+
+if TYPE_CHECKING:
+    from holdfast.adapters.files import FileStore
+    from holdfast.settings import Settings
+
+_PYTHON_MIN = (3, 11)
+_DISK_FREE_MIN = 64 * MIB  # below it the next long turn may not fit
+_DISK_FREE_GOOD = 1024 * MIB
+_NOT_OWNER_WRITES = 0o022
+_NOT_OWNER = 0o077
+
+
+class Finding(NamedTuple):
+    check: str
+    state: Literal["ok", "warning", "problem"]
+    detail: str
+    hint: str = ""
+
+
+def register(app: typer.Typer) -> None:
+    @command(app, "doctor", example="holdfast doctor\nholdfast --json doctor")
+    def doctor(ctx: typer.Context) -> None:
+        """
+        Look at Python, the home, its keys, the disk, settings, confinement, the index and the sessions.
+
+        Exits 0 when nothing is wrong (warnings included), 1 when something is.
+        """
+        options = options_of(ctx)
+        run(lambda: _doctor(options))
+
+
+async def _doctor(options: Options) -> int:
+    findings = await examine(home_of(options))
+    problems = sum(each.state == "problem" for each in findings)
+    if options.out.json:
+        options.out.object({"checks": [each._asdict() for each in findings], "problems": problems})
+    else:
+        for each in findings:
+            options.out.text(f"{each.state.ljust(7)}  {each.check}: {each.detail}" + (f"\n         {each.hint}" if each.hint else ""))
+    return 1 if problems else 0
+
+
+async def examine(home: Path) -> list[Finding]:
+    findings = [_python(), *_home(home)]
+    settings, told = _settings(home)
+    findings += [*told, *_confinement(home, settings)]
+    if not home.is_dir():
+        return findings
+    return [*findings, *_disk(home), *_keys(home), *_sockets(home), *await _sessions(home, settings)]
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < _PYTHON_MIN:
+        return Finding("python", "problem", f"{version} is too old", "use Python 3.11 or newer")
+    return Finding("python", "ok", version)
+
+
+def _home(home: Path) -> Iterator[Finding]:
+    try:
+        status = home.stat()
+    except FileNotFoundError:
+        yield Finding("home", "ok", f"{home} is not there yet; the first `holdfast send` makes it")
+        return
+    except OSError as exc:
+        yield Finding("home", "problem", f"{home}: {exc.strerror}", "name another one with --home, or mend who may enter it")
+        return
+    if not home.is_dir():
+        yield Finding("home", "problem", f"{home} is no folder", "move it away, or name another home with --home")
+    elif status.st_uid != os.geteuid():
+        yield Finding("home", "problem", f"{home} belongs to uid {status.st_uid}, you are {os.geteuid()}", "run as its owner, or name another home")
+    elif status.st_mode & _NOT_OWNER_WRITES:
+        yield Finding("home", "problem", f"others may write in {home} (mode {status.st_mode & 0o777:o})", f"chmod 700 {home}")
+    elif status.st_mode & _NOT_OWNER:
+        yield Finding("home", "warning", f"others may look into {home} (mode {status.st_mode & 0o777:o})", f"chmod 700 {home}")
+    else:
+        yield Finding("home", "ok", str(home))
+    if home.is_dir() and not os.access(home, os.W_OK):
+        yield Finding("home", "problem", f"{home} can't be written", "is the disk mounted read-only?")
+
+
+def _settings(home: Path) -> "tuple[Settings, list[Finding]]":
+    from holdfast.cli.config import problems_of
+    from holdfast.settings import FILE_NAME, Settings, SettingsSource
+
+    try:
+        settings = SettingsSource(home).now()
+        wrong = problems_of(settings)
+    except Unusable as exc:
+        return Settings(), [Finding("settings", "problem", exc.message, exc.hint)]
+    if wrong:
+        return settings, [Finding("settings", "problem", each, "`holdfast config show` shows what holds") for each in wrong]
+    return settings, [Finding("settings", "ok", "understood" if (home / FILE_NAME).exists() else "the defaults")]
+
+
+def _confinement(home: Path, settings: "Settings") -> Iterator[Finding]:
+    from holdfast.adapters.tools.confinement import confinement_report
+
+    report = confinement_report(str(home), os.getcwd())  # noqa: PTH109
+    about = f"Landlock {report.landlock_abi or 'missing'}, bubblewrap {report.bubblewrap or 'missing'}"
+    if settings.shell_confine == "off":
+        yield Finding("confinement", "warning", "switched off: shell commands could read the keys", 'set tools.shell.confine = "auto"')
+    elif report.confined:
+        yield Finding("confinement", "ok", f"{report.reason} ({about})")
+    elif home.is_dir():
+        state: Literal["problem", "warning"] = "problem" if settings.shell_confine == "require" else "warning"
+        yield Finding("confinement", state, f"{report.reason} ({about}): shell commands run unconfined", "install bubblewrap, or use a newer kernel")
+    else:
+        yield Finding("confinement", "ok", f"{about}; decided once there is a home")
+
+
+def _disk(home: Path) -> Iterator[Finding]:
+    from holdfast.adapters.files.filesystems import UNSAFE, filesystem_magic
+
+    folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        name = UNSAFE.get(filesystem_magic(folder) or 0)
+        room = os.fstatvfs(folder)
+    finally:
+        os.close(folder)
+    if name is not None:
+        yield Finding("filesystem", "problem", f"{home} lies on a {name} filesystem, where locks and syncs don't hold", "use a local disk")
+    else:
+        yield Finding("filesystem", "ok", "local")
+    free = room.f_bavail * room.f_frsize
+    said = f"{free // MIB} MiB free"
+    if free < _DISK_FREE_MIN or (room.f_files and not room.f_favail):
+        yield Finding("disk", "problem", said, "make room: a full disk stops every turn")
+    else:
+        yield Finding("disk", "ok" if free >= _DISK_FREE_GOOD else "warning", said)
+
+
+def _keys(home: Path) -> Iterator[Finding]:
+    from holdfast.adapters.files.keys import load_keys
+
+    folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if not (home / "keys").exists() and not (home / "home").exists():
+            return  # not born yet
+        found = load_keys(folder)
+    except HoldfastError as exc:
+        yield Finding("keys", "problem", exc.message, exc.hint)
+        return
+    except OSError as exc:
+        yield Finding("keys", "problem", error_from_os(exc).message, "put the keys back from a backup, 0600 in a 0700 folder")
+        return
+    finally:
+        os.close(folder)
+    if found.trouble:
+        yield Finding("keys", "problem", found.trouble, "0600 in a 0700 folder; a lost key comes back from a backup only")
+    else:
+        yield Finding("keys", "ok", f"generation {max(found.by_generation)}")
+
+
+def _sockets(home: Path) -> Iterator[Finding]:
+    """Listeners that died leave their socket; the next notice removes it."""
+    run_folder = home / "run"
+    stale = []
+    with suppress(OSError):
+        stale = [each.name for each in run_folder.iterdir() if each.suffix == ".sock" and not _lives(each.name)]
+    if stale:
+        yield Finding("sockets", "warning", f"{len(stale)} of processes that are gone", "harmless: the next message removes them")
+
+
+def _lives(name: str) -> bool:
+    pid = name.partition("-")[0]
+    return not pid.isdecimal() or Path(f"/proc/{pid}").exists() or not Path("/proc/self").exists()
+
+
+async def _sessions(home: Path, settings: "Settings") -> list[Finding]:
+    from holdfast.wiring import existing_store
+
+    try:
+        store = await existing_store(home, settings)
+    except HoldfastError as exc:
+        return [Finding("store", "problem", exc.message, exc.hint)]
+    except OSError as exc:
+        return [Finding("store", "problem", error_from_os(exc).message, "`holdfast verify` says more")]
+    if store is None:
+        return []
+    try:
+        return [*await _home_journal(store), *await _sealed(store), *await _index(home, store)]
+    except (HoldfastError, OSError) as exc:
+        return [Finding("store", "problem", str(exc), "`holdfast verify` says more")]
+    finally:
+        await store.close()
+
+
+async def _home_journal(store: "FileStore") -> list[Finding]:
+    from holdfast.ids import SessionId
+
+    verdict = await store.verify_session(SessionId("_home"))
+    if verdict.verdict in {"holds", "torn_tail"} and not verdict.sealed:
+        return [Finding("home journal", "ok", f"{verdict.records} records")]
+    return [Finding("home journal", "problem", f"{verdict.verdict}: {verdict.detail}", "restore the home from a backup; reading and export still work")]
+
+
+async def _sealed(store: "FileStore") -> list[Finding]:
+    sessions = await store.sessions()
+    sealed = []
+    for session in sessions:
+        instance = await store.current(session)
+        mark = store.seal_mark(session, instance) if instance is not None else None
+        if mark is not None:
+            hint = f"`holdfast verify {session}` says where; `holdfast sessions unseal {session} --reason R` goes on from what verifies"
+            sealed.append(Finding("sessions", "problem", f"{session} is sealed ({mark.code}: {mark.detail})", hint))
+    return sealed or [Finding("sessions", "ok", f"{len(sessions)}, none sealed; `holdfast verify` walks every record")]
+
+
+async def _index(home: Path, store: "FileStore") -> list[Finding]:
+    from holdfast.adapters.files.index import SqliteIndex
+
+    path = home / "index.db"
+    if not path.exists():
+        return [Finding("index", "ok", "not made yet; the next list makes it")]
+    index = SqliteIndex(path, store.index_key())
+    try:
+        behind = index.stale(await store.heads())
+        owing = sum(row.owes for row in index.rows())
+    finally:
+        index.close()
+    findings = [Finding("index", "ok", f"{len(behind)} sessions to catch up with" if behind else "up to date")]
+    if owing:
+        findings.append(Finding("owed", "warning", f"{owing} sessions have work to go on with", "`holdfast resume` does it"))
+    return findings

@@ -1,0 +1,60 @@
+"""What the gateway's parts share: one service, its tokens, streams and drives, and the settings they go by."""
+
+import secrets
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.errors import Refused
+from holdfast.gateway.codes import Codes
+from holdfast.gateway.driving import Drives
+from holdfast.gateway.metrics import Metrics
+from holdfast.gateway.rates import Rate
+from holdfast.gateway.tails import Tails
+from holdfast.gateway.tokens import Bearer, TokenBook
+from holdfast.runtime.service import Service
+from holdfast.session.authority import Workspace
+
+
+class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where it listens, what it is called, and how much it bears."""
+
+    host: str = "127.0.0.1"
+    port: int = 8321
+    hosts: tuple[str, ...] = ()  # further names that Host may say, with their ports
+    allow_remote: bool = False  # listen where other machines can reach it
+    requests_per_second: float = 1_000.0  # of one token, on average
+    requests_burst: float = 3_000.0
+    streams_max: int = 8_192
+    streams_per_token_max: int = 4_096
+    stop_seconds: float = 10.0  # how long a tool that runs may go on once the server was told to stop
+
+
+class Gateway:
+    def __init__(self, service: Service, settings: GatewaySettings, *, workspace: Callable[[], Workspace | None]) -> None:
+        self.service = service
+        self.settings = settings
+        self.workspace = workspace
+        self.book = TokenBook(service.home)
+        self.codes = Codes()
+        self.code_tries = Rate(per_second=0.5, burst=30)
+        self.metrics = Metrics()
+        self.tails = Tails(service, self.book, streams_max=settings.streams_max, streams_per_token_max=settings.streams_per_token_max)
+        self.drives = Drives(service)
+        self.is_ready = False
+        # Looking for a prompt that is not there reads every journal: few such looks for each token.
+        self._misses = Rate(per_second=2, burst=30)
+        self._refunds: dict[str, int] = {}
+
+    def page_token_name(self) -> str:
+        return f"page-{secrets.token_hex(4)}"
+
+    def spend_miss(self, bearer: Bearer) -> None:
+        """Before a look that may find nothing; given back when it finds something."""
+        if self._refunds.get(bearer.digest, 0) > 0:
+            self._refunds[bearer.digest] -= 1
+        elif not self._misses.take(bearer.digest):
+            raise Refused("too many prompts were asked for that are not there", code="too_many", hint="GET /v1/approvals lists what waits")
+
+    def refund_miss(self, bearer: Bearer) -> None:
+        self._refunds[bearer.digest] = 1

@@ -1,0 +1,99 @@
+"""
+Who drives when the gateway serves: one task for each session in which something is owed, and none for all the others.
+
+Notices wake a session; they are hints, so everything owed is looked for at the start and every 30 seconds, and at the moment the next prompt runs out.
+Told to stop, a drive ends at its next quiet point: at once when only a model is out (its call is repeated later), within bounds when a tool runs.
+"""
+
+import asyncio
+import logging
+
+from holdfast.errors import HoldfastError, Untrusted
+from holdfast.ids import SessionId
+from holdfast.runtime.service import Service
+from holdfast.session.state import CallStatus, SessionState
+
+RESCAN_SECONDS = 30.0
+DRIVES_MAX = 256  # sessions driven at once; the others wait their turn
+_log = logging.getLogger("holdfast.gateway.driving")
+
+
+class Drives:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._tasks: dict[SessionId, asyncio.Task[None]] = {}
+        self._again: set[SessionId] = set()
+        self._group: asyncio.TaskGroup | None = None
+        self._room = asyncio.Semaphore(DRIVES_MAX)
+        self.is_stopping = False
+        self.rescans = 0
+
+    @property
+    def running(self) -> int:
+        return len(self._tasks)
+
+    def wake(self, session: SessionId) -> None:
+        """See what is owed in this session, now or when its present drive ends."""
+        if self.is_stopping or self._group is None:
+            return
+        if session in self._tasks:
+            self._again.add(session)
+        else:
+            self._tasks[session] = self._group.create_task(self._drive(session), name=f"drive {session}")
+
+    async def run(self) -> None:
+        """Look for what is owed, for ever; until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            try:
+                while True:
+                    for session in await self._service.owing():
+                        self.wake(session)
+                    self.rescans += 1
+                    await asyncio.sleep(self._pause())
+            finally:
+                self._group = None
+
+    def _pause(self) -> float:
+        """Until the next scan, or until the next prompt runs out."""
+        now = self._service.world.clock.now_ms()
+        nexts = [row.expires_at for row in self._service.world.index.rows(only_waiting=True) if row.expires_at is not None]
+        return min(RESCAN_SECONDS, max(0.05, (min(nexts, default=now + 10**6) - now) / 1000 + 0.01))
+
+    async def _drive(self, session: SessionId) -> None:
+        try:
+            async with self._room:
+                while True:
+                    self._again.discard(session)
+                    await self._service.drive_all(session, until=self._until)
+                    if self.is_stopping or session not in self._again:
+                        return
+        except Untrusted as exc:
+            _log.error("%s is sealed: %s", session, exc.message)  # noqa: TRY400  # what happened is in the journal; a trace adds nothing
+        except HoldfastError as exc:
+            _log.warning("%s was not driven on (%s): %s", session, exc.code, exc.message)
+        finally:
+            self._tasks.pop(session, None)
+
+    def _until(self, _: SessionState) -> bool:
+        return self.is_stopping
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Nothing new is begun. Returns when every drive has ended: by itself, or cut off."""
+        self.is_stopping = True
+        for session, task in list(self._tasks.items()):
+            ledger = self._service.shelf.get(session)
+            if ledger is None or not _has_started(ledger.state):
+                task.cancel()
+            else:
+                ledger.poke()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks.values()), timeout=grace_seconds)
+        for task in list(self._tasks.values()):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks.values()))
+
+
+def _has_started(state: SessionState) -> bool:
+    return any(call.status is CallStatus.STARTED for turn in state.turns.values() for call in turn.calls)

@@ -1,0 +1,79 @@
+"""
+One live stream over one connection: plain ASGI, two tasks, no buffer of its own.
+
+Not `sse-starlette`: it keeps four tasks and a queue for each follower, and a tail is read at the client's own speed here. What is sent is what `Follower.read` gives;
+while the client takes nothing, nothing is read for it.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from starlette.types import Receive, Scope, Send
+
+from holdfast.gateway.frames import KEEP_ALIVE, frame_from_event
+from holdfast.gateway.tails import Follower
+
+KEEP_ALIVE_SECONDS = 15.0
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Stream:
+    """An ASGI response. `first` goes out before anything of the session does."""
+
+    def __init__(self, follower: Follower, first: bytes) -> None:
+        self._follower = follower
+        self._first = first
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        follower = self._follower
+        abort: Callable[[], None] | None = scope.get("holdfast.abort")
+        if abort is not None:
+            follower.abort = abort
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(self._watch(receive))
+            try:
+                await self._send(send, b": holdfast\nretry: 1000\n\n" + self._first)
+                await self._send_all(send)
+            finally:
+                watching.cancel()
+
+    async def _send_all(self, send: Send) -> None:
+        follower = self._follower
+        while follower.ended is None:
+            data = await follower.read()
+            if data:
+                await self._send(send, data)
+            elif not await self._news(follower):
+                await self._send(send, KEEP_ALIVE)
+        if follower.ended != "left":
+            told = frame_from_event("end", {"reason": follower.ended, "seq": follower.cursor})
+            await send({"type": "http.response.body", "body": told.data, "more_body": False})
+
+    async def _send(self, send: Send, data: bytes) -> None:
+        self._follower.blocked_since = time.monotonic()
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+        self._follower.blocked_since = None
+
+    @staticmethod
+    async def _news(follower: Follower) -> bool:
+        try:
+            async with asyncio.timeout(KEEP_ALIVE_SECONDS):
+                await follower.wake.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _watch(self, receive: Receive) -> None:
+        """Until the client leaves. What it sends meanwhile is nothing to us."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._follower.end("left")

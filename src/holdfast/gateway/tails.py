@@ -1,0 +1,411 @@
+"""
+Followed sessions: one tail each, however many follow. The tail reads the journal, followers read the tail.
+
+A tail keeps the last records and pieces as the bytes that go out, bounded in number and size. A follower keeps only its place: one that is too slow, or comes with an
+old cursor, reads records from the journal until it is back, and is told of the pieces it missed with a gap. So a client that never reads costs a place and nothing more,
+and nobody misses or repeats a record. A session that nothing happens in costs no task and no open journal.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack, asynccontextmanager
+
+from holdfast.errors import HoldfastError, Refused
+from holdfast.gateway.frames import Frame, circle_from_input, frame_from_event, frame_from_piece, frame_from_record
+from holdfast.gateway.tokens import Bearer, TokenBook
+from holdfast.ids import SessionId
+from holdfast.journal.record import Record
+from holdfast.runtime.feed import Gap
+from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.service import Service
+from holdfast.session.authority import Audience
+
+LOOK_AGAIN_SECONDS = 1.0  # notices are hints; also how soon a revoked token's streams are found
+ENDING_SECONDS = 2.0  # an ended stream that has not gone by itself is cut
+STALLED_SECONDS = 60.0  # a client that takes nothing for so long has gone
+_KEPT_FRAMES = 512
+_KEPT_BYTES = 4 * 1024 * 1024
+_PAGE_BYTES = 256 * 1024  # what one follower is given at once
+_READING_AT_ONCE = 8
+
+Circles = dict[str, tuple[str, str]]
+
+
+class Follower:
+    """One stream's place in a tail. Owned by the request that made it."""
+
+    def __init__(self, tail: "Tail", bearer: Bearer, cursor: int) -> None:
+        self.tail = tail
+        self.bearer = bearer
+        # The last record sent. Moves only when what was read is handed over.
+        self.cursor = cursor
+        # Place in the tail's frames; None while it reads from the journal.
+        self._place: int | None = None
+        self._missed_pieces = False
+        self.wake = asyncio.Event()
+        self.ended: str | None = None
+        self.ended_at = 0.0
+        self.blocked_since: float | None = None
+        self.abort: Callable[[], None] = lambda: None
+
+    @property
+    def sees_all(self) -> bool:
+        return self.bearer.is_admin or self.bearer.audience is Audience.PERSONAL
+
+    def end(self, reason: str) -> None:
+        if self.ended is None:
+            self.ended, self.ended_at = reason, time.monotonic()
+        self.wake.set()
+
+    async def read(self) -> bytes:
+        """What is new for this follower, up to a page; empty when nothing is."""
+        self.wake.clear()
+        tail = self.tail
+        if self._place is not None and self._place < tail.first_place:
+            self._place, self._missed_pieces = None, True
+        if self._place is not None:
+            return self._from_frames(self._place)
+        if self.cursor < tail.kept_after:
+            return await self._from_journal()
+        self._place = tail.first_place if self._missed_pieces else tail.place_after(self.cursor)
+        gap = frame_from_event("gap", {"session": tail.session, "lost": "pieces"}).data if self._missed_pieces else b""
+        self._missed_pieces = False
+        return gap + self._from_frames(self._place)
+
+    def _from_frames(self, place: int) -> bytes:
+        found: list[bytes] = []
+        size = 0
+        for frame in self.tail.frames_from(place):
+            place += 1
+            if frame.seq is not None:
+                if frame.seq <= self.cursor:
+                    continue
+                self.cursor = frame.seq
+            if self._may_see(frame):
+                found.append(frame.data)
+                size += len(frame.data)
+            if size >= _PAGE_BYTES:
+                break
+        self._place = place
+        if place < self.tail.next_place:
+            self.wake.set()
+        return b"".join(found)
+
+    async def _from_journal(self) -> bytes:
+        frames = await self.tail.page_after(self.cursor)
+        if frames:
+            self.cursor = frames[-1].seq or self.cursor
+        else:
+            self.cursor = max(self.cursor, self.tail.kept_after)
+        self.wake.set()
+        return b"".join(frame.data for frame in frames if self._may_see(frame))
+
+    def _may_see(self, frame: Frame) -> bool:
+        if self.sees_all or frame.is_open:
+            return True
+        circle = self.tail.circles.get(frame.turn or "") if self.tail.circles is not None else None
+        return circle is not None and self.bearer.reads(*circle)
+
+
+class Tail:
+    """One followed session. Lives while somebody follows."""
+
+    def __init__(self, session: SessionId, reading: asyncio.Semaphore, service: Service) -> None:
+        self.session = session
+        self._service = service
+        self._reading = reading
+        self.instance: str | None = None
+        self.seq = 0
+        self._frames: deque[Frame] = deque()
+        self._bytes = 0
+        self.first_place = 0
+        # Every record after this one is among the frames.
+        self.kept_after = 0
+        # By turn; made when the first follower comes who may not see everything.
+        self.circles: Circles | None = None
+        self.followers: set[Follower] = set()
+        self.is_sealed = False
+        self._moving = asyncio.Lock()
+
+    @property
+    def next_place(self) -> int:
+        return self.first_place + len(self._frames)
+
+    def frames_from(self, place: int) -> list[Frame]:
+        return list(self._frames)[max(0, place - self.first_place) :]
+
+    def place_after(self, cursor: int) -> int:
+        """Where the first record past the cursor stands; pieces before it are of the past."""
+        for offset, frame in enumerate(self._frames):
+            if frame.seq is not None and frame.seq > cursor:
+                return self.first_place + offset
+        return self.next_place
+
+    def keep(self, frame: Frame) -> None:
+        self._frames.append(frame)
+        self._bytes += len(frame.data)
+        if frame.seq is not None:
+            self.seq = frame.seq
+        while len(self._frames) > _KEPT_FRAMES or (self._bytes > _KEPT_BYTES and len(self._frames) > 1):
+            old = self._frames.popleft()
+            self.first_place += 1
+            self._bytes -= len(old.data)
+            if old.seq is not None:
+                self.kept_after = old.seq
+
+    def tell_all(self) -> None:
+        for follower in self.followers:
+            follower.wake.set()
+
+    def end_all(self, reason: str) -> None:
+        for follower in list(self.followers):
+            follower.end(reason)
+
+    async def begin(self) -> None:
+        """The first look: where the session stands, and its last records."""
+        async with self._moving, self._reading, self._service.shelf.use(self.session) as ledger:
+            self.instance = ledger.instance
+            self.is_sealed = ledger.journal.sealed is not None
+            if not self.is_sealed and not ledger.driving:
+                await ledger.refresh()
+            recent = list(ledger.recent)
+            self.kept_after = recent[0].seq - 1 if recent else ledger.state.seq
+            self.seq = max(ledger.state.seq, self.kept_after)
+            for record in recent:
+                self.keep(frame_from_record(record))
+
+    async def move(self) -> None:
+        """Take over what is new in the journal."""
+        async with self._moving, self._reading, self._service.shelf.use(self.session) as ledger:
+            if ledger.instance != self.instance:
+                self.end_all("new_life")
+                return
+            if ledger.journal.sealed is None and not ledger.driving:
+                await ledger.refresh()
+            while records := await self._new_records(ledger):
+                for record in records:
+                    self._keep_record(record)
+            if ledger.journal.sealed is not None and not self.is_sealed:
+                self.is_sealed = True
+                mark = ledger.journal.sealed
+                self.keep(frame_from_event("sealed", {"code": mark.code, "detail": mark.detail, "at_seq": mark.at_seq}))
+        self.tell_all()
+
+    async def _new_records(self, ledger: Ledger) -> list[Record]:
+        recent = list(ledger.recent)
+        if self.seq >= ledger.state.seq or (recent and recent[0].seq <= self.seq + 1):
+            return [record for record in recent if record.seq > self.seq]
+        return await _page(ledger, self.seq)
+
+    def _keep_record(self, record: Record) -> None:
+        if self.circles is not None and record.type == "input_accepted":
+            turn, circle = circle_from_input(record.body)
+            self.circles[turn] = circle
+        self.keep(frame_from_record(record))
+
+    async def page_after(self, cursor: int) -> list[Frame]:
+        """Records from the journal, after a cursor and not past what the tail has."""
+        async with self._reading, self._service.shelf.use(self.session) as ledger:
+            if ledger.instance != self.instance:
+                self.end_all("new_life")
+                return []
+            records = await _page(ledger, cursor)
+        return [frame_from_record(record) for record in records if record.seq <= self.seq]
+
+    async def know_circles(self) -> None:
+        """Read, once, which turn belongs to which circle: for followers who may not see everything."""
+        if self.circles is not None:
+            return
+        found: Circles = {}
+
+        def fold(record: Record) -> None:
+            if record.type == "input_accepted":
+                turn, circle = circle_from_input(record.body)
+                found[turn] = circle
+
+        async with self._moving, self._reading, self._service.shelf.use(self.session) as ledger:
+            await ledger.journal.load(fold)
+            self.circles = found
+
+
+class _Enough(Exception):
+    """A page is full."""
+
+
+async def _page(ledger: Ledger, after: int) -> list[Record]:
+    found: list[Record] = []
+    size = 0
+
+    def fold(record: Record) -> None:
+        nonlocal size
+        found.append(record)
+        size += len(record.body)
+        if size >= _PAGE_BYTES:
+            raise _Enough
+
+    try:
+        await ledger.journal.load(fold, after=after)
+    except _Enough:
+        pass
+    return found
+
+
+class _Marking(asyncio.Event):
+    """What a tail's ear sets: it makes the tail move, instead of waking somebody who waits."""
+
+    def __init__(self, mark: Callable[[], None]) -> None:
+        super().__init__()
+        self._mark = mark
+
+    def set(self) -> None:
+        self._mark()
+
+
+class Tails:
+    """All followed sessions of this process. `run` moves them; `follow` joins one."""
+
+    def __init__(self, service: Service, book: TokenBook, *, streams_max: int, streams_per_token_max: int) -> None:
+        self._service = service
+        self._book = book
+        self._streams_max = streams_max
+        self._streams_per_token_max = streams_per_token_max
+        self._tails: dict[SessionId, Tail] = {}
+        self._ears: dict[SessionId, tuple[ExitStack, Callable[[], None]]] = {}
+        self._reading = asyncio.Semaphore(_READING_AT_ONCE)
+        self._dirty: set[SessionId] = set()
+        self._moving: set[SessionId] = set()
+        self._news = asyncio.Event()
+        self._is_over = False
+        self.gaps = 0
+
+    @property
+    def streams(self) -> int:
+        return sum(len(tail.followers) for tail in self._tails.values())
+
+    @asynccontextmanager
+    async def follow(self, session: SessionId, bearer: Bearer, *, after: int | None) -> AsyncGenerator[Follower, None]:
+        """A place in the session's tail, after the cursor; without one, from the beginning."""
+        self._check_room(bearer)
+        tail = self._tails.get(session)
+        if tail is None:
+            tail = self._tails[session] = Tail(session, self._reading, self._service)
+            self._listen(tail)
+        follower = Follower(tail, bearer, after or 0)
+        tail.followers.add(follower)
+        try:
+            if tail.instance is None:
+                await tail.begin()
+            await self._check_cursor(tail, after)
+            if not follower.sees_all:
+                await tail.know_circles()
+            yield follower
+        finally:
+            tail.followers.discard(follower)
+            if not tail.followers and self._tails.get(session) is tail:
+                del self._tails[session]
+                self._ears.pop(session)[0].close()
+
+    def _check_room(self, bearer: Bearer) -> None:
+        if self._is_over:
+            raise Refused("the server is stopping", code="stopping", hint="try again in a moment")
+        own = sum(each.bearer.digest == bearer.digest for tail in self._tails.values() for each in tail.followers)
+        if self.streams >= self._streams_max or own >= self._streams_per_token_max:
+            raise Refused("too many streams are open", code="too_many", hint="close some; one stream follows a whole session")
+
+    async def _check_cursor(self, tail: Tail, after: int | None) -> None:
+        if after is not None and after > tail.seq:
+            await tail.move()
+        if after is not None and after > tail.seq:
+            raise Refused(
+                f"there is no record {after} yet in this life of {tail.session}", code="cursor_ahead", hint="follow from the beginning, without a cursor"
+            )
+
+    def _listen(self, tail: Tail) -> None:
+        stack = ExitStack()
+        session = tail.session
+        ear = stack.enter_context(self._service.feed.listen(session, _Marking(lambda: self._mark(session))))
+
+        def take() -> None:
+            for piece in ear.take():
+                if isinstance(piece, Gap):
+                    self.gaps += 1
+                tail.keep(frame_from_piece(piece))
+
+        self._ears[session] = (stack, take)
+
+    def _mark(self, session: SessionId) -> None:
+        self._dirty.add(session)
+        self._news.set()
+
+    def notice(self, session: SessionId) -> None:
+        """Something was appended, by anyone."""
+        if session in self._tails:
+            self._mark(session)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._look_again())
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                for session in list(self._dirty - self._moving):
+                    self._dirty.discard(session)
+                    tail = self._tails.get(session)
+                    if tail is not None:
+                        self._moving.add(session)
+                        group.create_task(self._move(tail))
+
+    async def _move(self, tail: Tail) -> None:
+        """Pieces first: they were said before the record that ends them was written."""
+        try:
+            if (ear := self._ears.get(tail.session)) is not None:
+                ear[1]()
+            tail.tell_all()
+            await tail.move()
+        except Refused as exc:
+            tail.end_all("gone" if exc.code == "unknown" else exc.code)
+        except HoldfastError as exc:
+            tail.keep(frame_from_event("sealed", {"code": exc.code, "detail": exc.message, "at_seq": getattr(exc, "at_seq", None)}))
+            tail.is_sealed = True
+            tail.tell_all()
+        finally:
+            self._moving.discard(tail.session)
+            if tail.session in self._dirty:
+                self._news.set()
+
+    async def _look_again(self) -> None:
+        """Once a second, for all of them together: journals that grew without a notice, tokens that died, clients that take nothing."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            if not self._tails:
+                continue
+            self._cut()
+            await self._end_dead_tokens()
+            for session, instance, seq in await self._service.world.store.heads():
+                tail = self._tails.get(session)
+                if tail is not None and tail.instance is not None and (seq > tail.seq or instance != tail.instance):
+                    self._mark(session)
+
+    def _cut(self) -> None:
+        now = time.monotonic()
+        for follower in [each for tail in self._tails.values() for each in tail.followers]:
+            if follower.blocked_since is not None and now - follower.blocked_since > STALLED_SECONDS:
+                follower.end("stalled")
+            if follower.ended is not None and now - follower.ended_at > ENDING_SECONDS:
+                follower.abort()
+
+    async def _end_dead_tokens(self) -> None:
+        followers = [each for tail in self._tails.values() for each in tail.followers]
+        bearers = {each.bearer.digest: each.bearer for each in followers}
+        living = await self._book.still_lives(list(bearers.values()), now=self._service.world.clock.now_ms())
+        for follower in followers:
+            if follower.bearer.digest not in living:
+                follower.end("revoked")
+
+    def end_all(self, reason: str) -> None:
+        """No more streams, and an end for those there are."""
+        self._is_over = True
+        for tail in self._tails.values():
+            tail.end_all(reason)

@@ -1,0 +1,144 @@
+"""
+Real processes on real homes: every test runs `python -m holdfast` as a person or a script would.
+
+Nothing sleeps. Where two processes must meet, one waits for a line of `sessions follow` or for a FIFO that the tool opens.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "holdfast"]
+
+APPROVAL_FIELDS = {
+    "id", "session", "instance", "turn", "call", "tool", "arguments", "display", "digest", "options", "may_answer", "requester", "audience",
+    "boundary", "channel", "requested_at", "expires_at", "state", "closed_as", "answered_by", "option",
+}  # fmt: skip
+TURN_FIELDS = {"session", "turn", "outcome", "reply", "approvals", "error", "usage", "seq"}
+SESSION_FIELDS = {"session", "instance", "phase", "seq", "sealed", "journal", "quarantine", "turns", "owes", "usage"}
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one object on stdout."""
+        assert self.out.count("\n") == 1, self
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Cli:
+    """`cli("send", "notes", "hello")` runs it in `cwd` on `home`; nobody's own settings leak in."""
+
+    def __init__(self, home: Path, cwd: Path) -> None:
+        self.home = home
+        self.cwd = cwd
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTEST"))}
+        self.env |= {"HOLDFAST_HOME": str(home), "COLUMNS": "200"}
+        self._started: list[subprocess.Popen[str]] = []
+
+    def __call__(self, *words: str, env: dict[str, str] | None = None, stdin: str | None = None, cwd: Path | None = None, **more: Any) -> Ran:
+        done = subprocess.run(
+            [*COMMAND, *words],
+            cwd=cwd or self.cwd,
+            env={**self.env, **(env or {})},
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+            **more,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def json(self, *words: str, **more: Any) -> Any:
+        """The object that a command prints which is expected to do its work; waiting for somebody is work done, too."""
+        ran = self("--json", *words, **more)
+        assert ran.code in {0, 3}, ran
+        return ran.json
+
+    def start(self, *words: str, env: dict[str, str] | None = None, **more: Any) -> "subprocess.Popen[str]":
+        """A process that goes on beside the test; ended with it."""
+        options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "text": True, **more}
+        process = subprocess.Popen([*COMMAND, *words], cwd=self.cwd, env={**self.env, **(env or {})}, **options)
+        self._started.append(process)
+        return process
+
+    def wait_for_record(self, session: str, kind: str) -> dict[str, Any]:
+        """Until the session's journal holds a record of that type."""
+        follower = self.start("--json", "sessions", "follow", session, "--forever")
+        assert follower.stdout is not None
+        for line in follower.stdout:
+            record: dict[str, Any] = json.loads(line)
+            if record["type"] == kind:
+                follower.kill()
+                return record
+        raise AssertionError(f"no {kind}: {follower.communicate()}")
+
+    def script(self, *lines: dict[str, Any]) -> str:
+        """A model that says these, one after the other."""
+        path = self.cwd / f"script-{len(list(self.cwd.glob('script-*')))}.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return f"script:{path}"
+
+    def settings(self, text: str) -> None:
+        self.home.mkdir(mode=0o700, exist_ok=True)
+        (self.home / "holdfast.toml").write_text(text)
+        (self.home / "holdfast.toml").chmod(0o600)
+
+    def ask(self, command: str = "echo ran >> ran.txt", *, session: str = "ops/api", who: str = "alice") -> dict[str, Any]:
+        """A prompt that waits for an answer."""
+        turn = self.json("send", session, f"run: {command}", "--as", who)
+        assert turn["outcome"] == "waiting", turn
+        approval: dict[str, Any] = turn["approvals"][0]
+        return approval
+
+    def answer(self, approval: dict[str, Any], option: str = "approve_once", *more: str, who: str = "alice", **rest: Any) -> Ran:
+        return self("--json", "approvals", "answer", approval["id"], option, "--as", who, *more, **rest)
+
+    def ran(self) -> int:
+        """How often the command of `ask` was run."""
+        path = self.cwd / "ran.txt"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+    def break_journal(self, session: str = "ops/api") -> None:
+        """As a stranger would: flip one bit in the middle of history."""
+        path = Path(self.json("sessions", "show", session)["journal"][0])
+        data = bytearray(path.read_bytes())
+        data[data.index(b'"text":"') + 9] ^= 1
+        path.write_bytes(data)
+
+    def close(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    made = Cli(tmp_path / "home", workspace)
+    yield made
+    made.close()
+
+
+def everything_below(folder: Path) -> Sequence[tuple[str, int, bytes]]:
+    """What is there, byte by byte: for commands that change nothing."""
+    return sorted((str(path), path.stat().st_mode, path.read_bytes() if path.is_file() else b"") for path in folder.rglob("*"))

@@ -1,0 +1,69 @@
+"""A home of files in a folder of its own, closed when the test ends."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.adapters.files import FileStore
+from holdfast.ids import InstanceId, SessionId
+from holdfast.ports.journal_store import Decide, Draft, Journal, Record
+
+OPS = SessionId("ops/api")
+LIFE = InstanceId("i1")
+
+
+class Files:
+    """What the tests of this folder do all the time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.folder = path / "sessions/ops/api"
+
+    @asynccontextmanager
+    async def store(self, **settings: Any) -> AsyncIterator[FileStore]:
+        store = await FileStore.open(self.path, **settings)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    async def bear(self, notes: int = 20, **settings: Any) -> None:
+        """`ops/api` with so many notes, all acknowledged, and everybody gone."""
+        async with self.store(**settings) as store:
+            journal = await store.create(OPS, LIFE, [], origin="created", by="tests")
+            for number in range(notes):
+                await journal.append(self.says(number), since=journal.head)
+            await journal.close()
+
+    @staticmethod
+    def says(*numbers: int) -> Decide:
+        return lambda _: [Draft("note", 1, b'{"n":%d}' % number) for number in numbers]
+
+    @staticmethod
+    async def numbers(journal: Journal) -> list[int]:
+        records: list[Record] = []
+        await journal.load(records.append)
+        return Files.of(records)
+
+    @staticmethod
+    def of(records: Sequence[Record]) -> list[int]:
+        return [msgspec.json.decode(record.body)["n"] for record in records if record.type == "note"]
+
+    @property
+    def segments(self) -> list[Path]:
+        return sorted(self.folder.glob("*.jsonl"))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path / "home")
+
+
+@pytest.fixture
+def loop_runner() -> Any:
+    return asyncio.run

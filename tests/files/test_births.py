@@ -1,0 +1,142 @@
+"""Births: whole or not at all; two at once make one; leftovers are nobody's and are removed."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.adapters.files import FileStore
+from holdfast.errors import Refused, Untrusted
+from holdfast.ids import InstanceId, SessionId
+from holdfast.testing.loop import in_loop
+
+OPS = SessionId("ops/api")
+
+
+def everything_in(path: Path) -> list[str]:
+    return sorted(str(each.relative_to(path)) for each in path.rglob("*"))
+
+
+@pytest.mark.parametrize("half", ["absent", "empty", "key only", "key and anchor"])
+@in_loop
+async def test_lists_on_a_home_that_is_not_born_create_nothing(files: Any, half: str) -> None:
+    if half != "absent":
+        files.path.mkdir(mode=0o700)
+    if half.startswith("key"):
+        async with files.store():
+            pass
+        shutil.rmtree(files.path / "home")
+        (files.path / "reserve").unlink()
+        if half == "key only":
+            shutil.rmtree(files.path / "anchors")
+    before = everything_in(files.path)
+    assert await FileStore.open_existing(files.path) is None
+    assert everything_in(files.path) == before
+    async with files.store() as store:
+        assert await store.sessions() == []
+    existing = await FileStore.open_existing(files.path)
+    assert existing is not None
+    await existing.close()
+
+
+@in_loop
+async def test_a_home_whose_journal_was_deleted_is_not_born_again(files: Any) -> None:
+    """An anchor that remembers a journal, or sessions without one: cut short, never a fresh start."""
+    await files.bear()
+    shutil.rmtree(files.path / "home")
+    store = await FileStore.open(files.path)
+    try:
+        with pytest.raises(Untrusted):
+            await store.create(SessionId("ops/db"), InstanceId("i9"), [], origin="created", by="tests")
+    finally:
+        await store.close()
+
+
+def test_two_processes_at_once_make_one_home(files: Any) -> None:
+    code = (
+        "import asyncio,sys\nfrom pathlib import Path\nfrom holdfast.adapters.files import FileStore\n"
+        "from holdfast.ids import InstanceId, SessionId\n"
+        "async def main(n):\n"
+        "    store = await FileStore.open(Path(sys.argv[1]))\n"
+        "    await store.create(SessionId(f'ops/s{n}'), InstanceId(f'i{n}'), [], origin='created', by='tests')\n"
+        "    await store.close()\n"
+        "asyncio.run(main(sys.argv[2]))\n"
+    )
+    started = [subprocess.Popen([sys.executable, "-c", code, str(files.path), str(n)]) for n in range(4)]
+    assert [process.wait(60) for process in started] == [0, 0, 0, 0]
+
+    async def look() -> tuple[Any, str]:
+        async with files.store() as store:
+            return await store.sessions(), (await store.verify_session(SessionId("_home"))).verdict
+
+    assert asyncio.run(look()) == ([f"ops/s{n}" for n in range(4)], "holds")
+    assert sorted(path.name for path in (files.path / "keys").iterdir()) == ["1.key"]
+
+
+@in_loop
+async def test_a_living_name_is_refused_and_the_old_life_is_untouched(files: Any) -> None:
+    await files.bear()
+    async with files.store() as store:
+        with pytest.raises(Refused) as caught:
+            await store.create(OPS, InstanceId("i2"), [], origin="created", by="tests")
+        assert caught.value.code == "exists"
+        assert await files.numbers(await store.open(OPS)) == list(range(20))
+
+
+@in_loop
+async def test_leftovers_of_a_birth_that_died_are_removed(files: Any) -> None:
+    """Before SessionCreated the session does not exist."""
+    async with files.store() as store:
+        folder = files.path / "sessions/ops/api"
+        folder.mkdir(parents=True, mode=0o700)
+        os.chmod(files.path / "sessions", 0o700)
+        (folder / "i0.00000001.jsonl").write_bytes(b"half\n")
+        (folder.parent / ".api.0123.tmp").mkdir()
+        assert await store.sessions() == []
+        with pytest.raises(Refused):
+            await store.open(OPS)
+        journal = await store.create(OPS, InstanceId("i1"), [], origin="created", by="tests")
+        assert [path.name for path in sorted(folder.parent.rglob("*")) if path.is_file()] == ["i1.00000001.jsonl"]
+        await journal.append(files.says(1), since=journal.head)
+
+
+@in_loop
+async def test_a_deleted_session_is_gone_and_its_name_is_free(files: Any) -> None:
+    """A handle of the old life is refused, also after the name lives again."""
+    await files.bear()
+    async with files.store() as store:
+        old = await store.open(OPS)
+        await store.delete(OPS, by="alice")
+        assert await store.sessions() == []
+        assert not files.folder.exists()
+        with pytest.raises(Refused):
+            await old.append(files.says(1), since=old.head)
+        fresh = await store.create(OPS, InstanceId("i2"), [], origin="created", by="tests")
+        with pytest.raises(Refused):
+            await old.append(files.says(1), since=old.head)
+        assert await files.numbers(fresh) == []
+        with pytest.raises(Refused):
+            await store.delete(SessionId("ops/none"), by="alice")
+
+
+@in_loop
+async def test_a_parked_session_costs_little(files: Any) -> None:
+    """At most 6 KB of disk beyond its content, however many there are."""
+    async with files.store() as store:
+        first = [await store.create(SessionId(f"ops/s{n}"), InstanceId(f"i{n}"), [], origin="created", by="tests") for n in range(50)]
+        for journal in first:
+            claim = await journal.claim()
+            assert claim is not None
+            await claim.release()
+            await journal.close()
+    sessions = files.path / "sessions"
+    used = sum(path.stat().st_blocks * 512 for path in [*sessions.rglob("*"), *(files.path / "anchors").iterdir()])
+    content = sum(-(-path.stat().st_size // 4096) * 4096 for path in sessions.rglob("*.jsonl"))
+    assert (used - content) / 50 < 6000
+    assert all(path.suffix == ".jsonl" for path in sessions.rglob("*") if path.is_file())
+    assert not list(sessions.rglob("driver"))

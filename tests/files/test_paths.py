@@ -1,0 +1,186 @@
+"""Paths and filesystems: what is not a plain file of ours, on a disk that keeps its word, is refused and not touched."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.adapters.files import FileStore
+from holdfast.adapters.files.filesystems import UNSAFE, filesystem_magic
+from holdfast.errors import HoldfastError, Refused, Unusable
+from holdfast.ids import SessionId
+from holdfast.testing.loop import in_loop
+
+OPS = SessionId("ops/api")
+
+
+def as_symlink(path: Path) -> None:
+    path.rename(path.with_suffix(".away"))
+    path.symlink_to(path.with_suffix(".away"))
+
+
+def as_hardlink(path: Path) -> None:
+    os.link(path, path.parent.parent / "second-name")
+
+
+def as_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
+def as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def as_writable_by_others(path: Path) -> None:
+    path.chmod(0o666)
+
+
+def as_somebody_elses(path: Path) -> None:
+    os.chown(path, 65534, 65534)
+
+
+WAYS = [as_symlink, as_hardlink, as_fifo, as_folder, as_writable_by_others]
+
+
+@pytest.mark.parametrize("way", [*WAYS, pytest.param(as_somebody_elses, marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root"))])
+@in_loop
+async def test_a_segment_that_is_no_plain_file_of_ours_is_refused(files: Any, way: Callable[[Path], None]) -> None:
+    """Both at open and for a handle that was open before; no seal: mend the path and go on."""
+    await files.bear()
+    async with files.store() as store:
+        journal = await store.open(OPS)
+        way(files.segments[0])
+        with pytest.raises(Refused) as caught:
+            await journal.append(files.says(1), since=journal.head)
+        assert caught.value.code == "unsafe_path"
+        assert (await store.verify_session(OPS)).verdict == "unreadable"
+        with pytest.raises(Refused):
+            await store.open(OPS)
+        assert not (await store.verify_session(OPS)).sealed
+
+
+@pytest.mark.parametrize("part", ["sessions", "sessions/ops", "sessions/ops/api", "keys", "anchors", "home"])
+@in_loop
+async def test_no_folder_of_a_home_may_be_a_symlink(files: Any, tmp_path: Path, part: str) -> None:
+    await files.bear()
+    away = tmp_path / "away"
+    (files.path / part).rename(away)
+    (files.path / part).symlink_to(away)
+    with pytest.raises(HoldfastError):
+        async with files.store() as store:
+            journal = await store.open(OPS)
+            await journal.append(files.says(1), since=journal.head)
+
+
+@in_loop
+async def test_the_home_itself_may_be_reached_by_a_symlink(files: Any, tmp_path: Path) -> None:
+    """Case 31: the same folder by another spelling is the same home, and the same lock."""
+    await files.bear(1)
+    (tmp_path / "by-link").symlink_to(files.path)
+    store = await FileStore.open(tmp_path / "by-link")
+    async with files.store() as other:
+        one, two = await store.open(OPS), await other.open(OPS)
+        assert one.lane.files.acquire() is two.lane.files._open_lock()
+        one.lane.files._lock.release()
+    await store.close()
+
+
+@pytest.mark.parametrize("magic", sorted(UNSAFE))
+@in_loop
+async def test_a_network_filesystem_is_refused_by_name(files: Any, magic: int) -> None:
+    with pytest.raises(Unusable, match=UNSAFE[magic]) as caught:
+        await FileStore.open(files.path, magic_of=lambda _: magic)
+    assert "allow_network_filesystem" in caught.value.hint
+    assert not (files.path / "home").exists()
+    store = await FileStore.open(files.path, magic_of=lambda _: magic, allow_network_filesystem=True)
+    await store.close()
+
+
+def test_the_filesystem_here_has_a_magic_number(tmp_path: Path) -> None:
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        assert filesystem_magic(fd)
+    finally:
+        os.close(fd)
+
+
+def in_child_as_nobody(work: Callable[[], Any]) -> int:
+    """The exit status of `work` in a child without privileges: 0 done, 7 refused by us, 1 anything else."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.setgid(65534)
+            os.setuid(65534)
+            work()
+            code = 0
+        except HoldfastError:
+            code = 7
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_another_user_gets_in_nowhere(files: Any, tmp_path: Path) -> None:
+    """An unprivileged user on somebody's home, and root on an unprivileged user's: refused by name, nothing changed."""
+    asyncio.run(files.bear())
+    for folder in [tmp_path, *tmp_path.parents[:2]]:
+        folder.chmod(0o755)
+    before = {path: path.stat().st_mtime_ns for path in files.path.rglob("*")}
+    assert in_child_as_nobody(lambda: asyncio.run(files.bear())) == 7
+    assert {path: path.stat().st_mtime_ns for path in files.path.rglob("*")} == before
+    os.chown(files.path, 65534, 65534)
+    with pytest.raises(Refused):
+        asyncio.run(files.bear())
+
+
+@in_loop
+async def test_a_forked_child_is_refused(files: Any) -> None:
+    """The child has the parent's memory and descriptors, and no right to either."""
+    async with files.store() as store:
+        from holdfast.ids import InstanceId
+
+        journal = await store.create(OPS, InstanceId("i1"), [], origin="created", by="tests")
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                journal.append_now(files.says(666), since=journal.head)
+            except Refused as exc:
+                code = 0 if exc.code == "forked" else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        await journal.append(files.says(1), since=journal.head)
+        assert await files.numbers(journal) == [1]
+
+
+@in_loop
+async def test_a_full_table_of_descriptors_is_busy_and_passes(files: Any) -> None:
+    """Nothing is lost or accused when the process has no descriptor left."""
+    await files.bear(1)
+    async with files.store() as store:
+        journal = await store.open(OPS)
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        taken: list[int] = []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        try:
+            with pytest.raises(OSError, match="Too many"):
+                while True:
+                    taken.append(os.open("/dev/null", os.O_RDONLY))
+            with pytest.raises(HoldfastError):
+                await journal.append(files.says(1), since=journal.head)
+        finally:
+            for fd in taken:
+                os.close(fd)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        await journal.append(files.says(1), since=journal.head)
+        assert await files.numbers(journal) == [0, 1]

@@ -1,0 +1,235 @@
+"""Many writers: tasks, threads and processes append to one session; all is kept, in one order, and nobody is accused."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast.adapters.files.notify import FileNotifier
+from holdfast.errors import Refused
+from holdfast.ids import SessionId
+from holdfast.limits import RECORD_BYTES_MAX
+from holdfast.ports.journal_store import Check, Draft, Section
+from holdfast.testing.loop import in_loop
+
+OPS = SessionId("ops/api")
+
+APPENDER = """
+import asyncio, sys
+from pathlib import Path
+from holdfast.adapters.files import FileStore
+from holdfast.ports.journal_store import Draft
+async def main(home, start, count):
+    store = await FileStore.open(Path(home), segment_bytes=4096)
+    journal = await store.open("ops/api")
+    for number in range(int(start), int(start) + int(count)):
+        await journal.append(lambda _: [Draft("note", 1, b'{"n":%d}' % number)], since=journal.head)
+    await store.close()
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@in_loop
+async def test_a_hundred_appends_by_four_processes_in_one_release(files: Any) -> None:
+    """Accepted in order by a fence that stood before them all, rotations included."""
+    await files.bear(1, segment_bytes=4096)
+    async with files.store(segment_bytes=4096) as store:
+        journal = await store.open(OPS)
+        since = journal.head
+        started = [
+            await asyncio.create_subprocess_exec(sys.executable, "-c", APPENDER, str(files.path), str(start), "25")
+            for start in (100, 200, 300, 400)
+        ]
+        assert [await process.wait() for process in started] == [0, 0, 0, 0]
+        done = await journal.append(files.says(1), since=since, check=Check.FENCE)
+        found = files.of(done.suffix)
+        assert found[-1] == 1
+        for start in (100, 200, 300, 400):
+            assert [n for n in found if start <= n < start + 100] == list(range(start, start + 25))
+        assert (await store.verify_session(OPS)).verdict == "holds"
+
+
+@in_loop
+async def test_appends_that_wait_together_are_synced_together(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fifty tasks and ten threads on one session need far fewer syncs than appends, and every decision sees those before it."""
+    import os
+
+    await files.bear(0)
+    async with files.store() as store:
+        journal = await store.open(OPS)
+        syncs: list[int] = []
+        genuine = os.fdatasync
+        monkeypatch.setattr(os, "fdatasync", lambda fd: (syncs.append(fd), genuine(fd))[1])
+        seen: list[int] = []
+
+        def decide(section: Section) -> list[Draft]:
+            seen.append(len(section.suffix))
+            return [Draft("note", 1, b'{"n":%d}' % len(section.suffix))]
+
+        since = journal.head
+        threads = [threading.Thread(target=lambda: journal.append_now(decide, since=since)) for _ in range(10)]
+        for thread in threads:
+            thread.start()
+        await asyncio.gather(*(journal.append(decide, since=since) for _ in range(50)))
+        for thread in threads:
+            thread.join()
+        assert await files.numbers(journal) == list(range(60))
+        assert sorted(seen) == list(range(60))
+        assert len(syncs) < 40
+
+
+@in_loop
+async def test_a_refusal_of_one_does_not_touch_the_others(files: Any) -> None:
+    await files.bear(0)
+    async with files.store() as store:
+        journal = await store.open(OPS)
+
+        def refuse(_: Section) -> list[Draft]:
+            raise Refused("not today", code="policy")
+
+        work = [journal.append(files.says(n) if n % 2 else refuse, since=journal.head) for n in range(20)]
+        results = await asyncio.gather(*work, return_exceptions=True)
+        assert [type(result) for result in results[::2]] == [Refused] * 10
+        assert sorted(await files.numbers(journal)) == list(range(1, 20, 2))
+
+
+@in_loop
+async def test_what_is_too_large_is_refused_before_anything_is_written(files: Any) -> None:
+    """A record past 1 MiB, a commit past the batch; the journal stays as it was."""
+    await files.bear(1)
+    async with files.store() as store:
+        journal = await store.open(OPS)
+        before = files.segments[0].read_bytes()
+        large = Draft("note", 1, b'{"n":1,"pad":"%s"}' % (b"x" * RECORD_BYTES_MAX))
+        most = Draft("note", 1, b'{"n":1,"pad":"%s"}' % (b"x" * (RECORD_BYTES_MAX - 4096)))
+        for drafts in ([large], [most] * 5):
+            with pytest.raises(Refused) as caught:
+                await journal.append(lambda _, drafts=drafts: drafts, since=journal.head)
+            assert caught.value.code == "too_large"
+        assert files.segments[0].read_bytes() == before
+        await journal.append(lambda _: [most] * 3, since=journal.head)
+        assert (await store.verify_session(OPS)).verdict == "holds"
+
+
+@in_loop
+async def test_times_never_fall(files: Any) -> None:
+    from holdfast.testing.clock import ManualClock
+
+    clock = ManualClock(now_ms=1_000_000)
+    async with files.store(clock=clock) as store:
+        from holdfast.ids import InstanceId
+
+        journal = await store.create(OPS, InstanceId("i1"), [], origin="created", by="tests")
+        for seconds in (10, -3600, 5, -1, 7200):
+            clock.jump(seconds)
+            await journal.append(files.says(1), since=journal.head)
+        records: list[Any] = []
+        await journal.load(records.append)
+        times = [record.at for record in records]
+        assert times == sorted(times)
+
+
+@in_loop
+async def test_opening_a_long_journal_holds_little_of_it(files: Any) -> None:
+    """Bounded memory: one segment at a time."""
+    import tracemalloc
+
+    pad = b"x" * 900
+    async with files.store() as store:
+        from holdfast.ids import InstanceId
+
+        journal = await store.create(OPS, InstanceId("i1"), [], origin="created", by="tests")
+        for _ in range(40):
+            await journal.append(lambda _: [Draft("note", 1, b'{"n":1,"pad":"%s"}' % pad)] * 500, since=journal.head)
+    size = sum(path.stat().st_size for path in files.segments)
+    assert size > 20_000_000
+    async with files.store() as store:
+        tracemalloc.start()
+        count = 0
+
+        def fold(_: Any) -> None:
+            nonlocal count
+            count += 1
+
+        journal = await store.open(OPS)
+        await journal.load(fold)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert count == 20_000
+    assert peak < size / 4
+
+
+@in_loop
+async def test_outputs_lie_beside_the_journal_and_are_checked(files: Any) -> None:
+    from holdfast.errors import BrokenChain
+
+    await files.bear(1)
+    async with files.store() as store:
+        journal = await store.open(OPS)
+        digest = await journal.keep_output(b"a long output")
+        assert await journal.keep_output(b"a long output") == digest
+        assert await journal.output(digest) == b"a long output"
+        (files.folder / "outputs" / digest).write_bytes(b"another output")
+        with pytest.raises(BrokenChain):
+            await journal.output(digest)
+        with pytest.raises(Refused):
+            await journal.output("0" * 64)
+        with pytest.raises(Refused):
+            await journal.output("../../keys/1.key")
+
+
+@in_loop
+async def test_a_notice_reaches_every_listener_of_the_home(files: Any) -> None:
+    """Across processes, over a home path longer than a socket's address; a dead listener's socket is removed."""
+    home = files.path.parent / ("long" * 40)
+    home.mkdir(mode=0o700)
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom holdfast.adapters.files.notify import FileNotifier\n"
+        "FileNotifier(Path(sys.argv[1])).notify('ops/api')\n"
+    )
+    notifier = FileNotifier(home)
+    async with notifier.listen() as one, FileNotifier(home).listen() as two:
+        dead = subprocess.run(
+            [sys.executable, "-c", "import socket,os,sys; os.chdir(sys.argv[1]); socket.socket(1, 2).bind('dead.sock')", str(home / "run")],
+            check=False,
+        )
+        assert dead.returncode == 0
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, str(home))
+        assert await asyncio.wait_for(anext(one), 30) == OPS
+        assert await asyncio.wait_for(anext(two), 30) == OPS
+        assert await process.wait() == 0
+        assert not (home / "run/dead.sock").exists()
+        notifier.notify(OPS)
+        assert await asyncio.wait_for(anext(one), 30) == OPS
+    assert list((home / "run").iterdir()) == []
+    FileNotifier(files.path.parent / "nowhere").notify(OPS)
+
+
+@in_loop
+async def test_cancelling_an_append_waits_for_its_outcome(files: Any) -> None:
+    """Once begun it is awaited to its end; then the cancellation goes on."""
+    await files.bear(0)
+    async with files.store() as store:
+        journal = await store.open(OPS)
+        inside, go = threading.Event(), threading.Event()
+
+        def decide(_: Section) -> list[Draft]:
+            inside.set()
+            assert go.wait(30)
+            return [Draft("note", 1, b'{"n":1}')]
+
+        task = asyncio.create_task(journal.append(decide, since=journal.head))
+        await asyncio.to_thread(inside.wait, 30)
+        task.cancel()
+        await asyncio.sleep(0)
+        assert not task.done()
+        task.cancel()
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await files.numbers(journal) == [1]
+
+

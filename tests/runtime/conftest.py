@@ -1,0 +1,129 @@
+"""
+Stories over every store: a process is one opening of a home, a restart is the next one on the same bytes.
+
+`kill` drops a process as kill -9 would, as far as that can be done inside one: nothing it holds is released in order.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.adapters.files import FileStore
+from holdfast.adapters.files.index import SqliteIndex
+from holdfast.adapters.files.notify import FileNotifier
+from holdfast.adapters.inmemory import InMemoryDisk, InMemoryIndex, InMemoryNotifier, InMemoryStore
+from holdfast.home import Agent, Home, specs_from_agents
+from holdfast.runtime.service import Service
+from holdfast.runtime.world import ModelTimes, World
+from holdfast.session.codec import decode
+from holdfast.session.policy import Policy
+from holdfast.settings import Settings
+from holdfast.testing import ManualClock, ScriptModel
+from holdfast.wiring import LazyTools, folder_identity
+
+alice = holdfast.MessageSource.local("alice")
+bob = holdfast.MessageSource.local("bob")
+carol = holdfast.MessageSource.local("carol")
+
+
+class Effects:
+    """What tools really did, in order; survives restarts as the world does."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.gates: dict[str, asyncio.Event] = {}
+
+    def tools(self) -> list[Any]:
+        @holdfast.tool
+        def act(what: str) -> str:
+            """Do something that can't be undone."""
+            self.done.append(what)
+            return f"did {what}"
+
+        @holdfast.tool(contract="pure", mode="auto")
+        def look(at: str = "") -> str:
+            """Only look."""
+            self.done.append(f"look {at}".strip())
+            return f"saw {at}"
+
+        @holdfast.tool(mode="auto")
+        async def slow(what: str) -> str:
+            """Takes until somebody lets it go."""
+            self.done.append(f"began {what}")
+            await self.gates.setdefault(what, asyncio.Event()).wait()
+            self.done.append(what)
+            return f"did {what}"
+
+        @holdfast.tool(mode="auto")
+        def fail() -> str:
+            """Always fails."""
+            raise ValueError("no such thing")
+
+        return [act, look, slow, fail, "ask_person", "now"]
+
+
+class Stage:
+    """One home through all its processes."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind = kind
+        self.folder = folder
+        self.disk = InMemoryDisk()
+        self.clock = ManualClock()
+        self.effects = Effects()
+        self.policy = Policy()
+        self.index = InMemoryIndex()
+
+    def agent(self, lines: Sequence[dict[str, Any]], *, name: str = "ops") -> Agent:
+        return Agent(name, model=ScriptModel(list(lines)), tools=self.effects.tools())
+
+    def open(self, *agents: Agent, wrap: Callable[[Any], Any] | None = None) -> Home:
+        specs, tools, models = specs_from_agents(agents)
+        settings = Settings()
+
+        @asynccontextmanager
+        async def opened() -> AsyncGenerator[Service, None]:
+            if self.kind == "memory":
+                store: Any = InMemoryStore(self.disk, clock=self.clock)
+                index: Any = InMemoryIndex()
+                notifier: Any = InMemoryNotifier(self.disk)
+            else:
+                store = await FileStore.open(self.folder, clock=self.clock)
+                index = SqliteIndex(self.folder / "index.db", store.index_key())
+                notifier = FileNotifier(self.folder)
+            world = World(
+                store=wrap(store) if wrap else store,
+                models=models,
+                tools=LazyTools(tools, settings),
+                notifier=notifier,
+                clock=self.clock,
+                index=index,
+                agents={**settings.agents(), **{each.name: each for each in specs}},
+                default_agent=specs[0].name if specs else "assistant",
+                policy=lambda: self.policy,
+                folder_identity=folder_identity,
+                model_times=ModelTimes(retry_seconds=0.0),
+            )
+            async with Service(world) as service:
+                yield service
+
+        return Home(opened)
+
+    async def events(self, session: str) -> list[Any]:
+        """Everything in the journal, decoded."""
+        found: list[Any] = []
+        async with self.open() as home:
+            journal = await home.service.world.store.open(session)
+            await journal.load(lambda record: found.append(decode(record.type, record.version, record.body)))
+            await journal.close()
+        return found
+
+
+@pytest.fixture(params=["memory", "files"])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
+    return Stage(request.param, tmp_path / "home")

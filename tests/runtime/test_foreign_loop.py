@@ -1,0 +1,72 @@
+"""Turns driven by somebody else's loop: the gates, the consents and the history are ours."""
+
+import asyncio
+
+import pytest
+
+import holdfast
+from holdfast.session.events import ApprovalRequested, CallFinished, CallsProposed, ModelCallStarted, ToolStarted, TurnEnded
+from holdfast.testing.loop import in_loop
+
+from tests.runtime.conftest import Stage, alice, bob
+from tests.runtime.test_pause_and_answer import of
+
+
+def loop_agent(stage: Stage) -> holdfast.Agent:
+    return holdfast.Agent("ops", model="demo", tools=stage.effects.tools())
+
+
+@in_loop
+async def test_a_foreign_loop_is_gated_recorded_and_makes_no_model_call_of_ours(stage: Stage) -> None:
+    async with stage.open(loop_agent(stage)) as home, home.turn("ops/api", "look around", source=alice) as turn:
+        gate = await turn.gate("look", {"at": "api"})
+        assert (gate.may_run, gate.arguments) == (True, {"at": "api"})
+        await turn.record(gate, "ok", "all is well")
+        report = await turn.finish("looked")
+        assert (report.outcome, report.reply) == ("completed", "looked")
+    events = await stage.events("ops/api")
+    assert (len(of(CallsProposed, events)), len(of(ToolStarted, events)), of(ModelCallStarted, events)) == (1, 1, [])
+
+
+@in_loop
+async def test_a_gated_call_waits_for_the_right_person(stage: Stage) -> None:
+    async with stage.open(loop_agent(stage)) as home, home.turn("ops/api", "deploy", source=alice) as turn:
+        gate = await turn.gate("act", {"what": "deploy"})
+        assert gate.waiting and gate.approval is not None
+        waiting = asyncio.ensure_future(turn.wait(gate))
+        assert (await home.answer(gate.approval, "approve_once", by=bob, wait=False)).reason == "wrong_approver"
+        await home.answer(gate.approval, "approve_once", by=alice, wait=False)
+        passed = await waiting
+        assert passed.may_run
+        await turn.record(passed, "ok", "deployed")
+        assert (await turn.finish("done")).outcome == "completed"
+
+
+@in_loop
+async def test_a_denied_call_may_not_run_and_says_why(stage: Stage) -> None:
+    async with stage.open(loop_agent(stage)) as home, home.turn("ops/api", "deploy", source=None) as turn:
+        gate = await turn.gate("act", {"what": "deploy"})
+        assert (gate.state, gate.outcome) == ("closed", "unattended")
+        await turn.finish("could not")
+    assert of(ApprovalRequested, await stage.events("ops/api")) == []
+
+
+@in_loop
+async def test_a_loop_that_leaves_its_turn_has_failed_and_its_started_call_is_in_doubt(stage: Stage) -> None:
+    async with stage.open(loop_agent(stage)) as home:
+        async with home.turn("ops/api", "look", source=alice) as turn:
+            await turn.gate("look", {"at": "x"})
+        assert (await home.send("ops/api", "help", source=alice)).outcome == "completed"
+    events = await stage.events("ops/api")
+    assert [each.code for each in of(TurnEnded, events)][:1] == ["loop_left"]
+    assert of(CallFinished, events)[0].outcome == "in_doubt"
+
+
+@in_loop
+async def test_a_second_loop_on_a_driven_session_is_told_that_it_is_busy(stage: Stage) -> None:
+    async with stage.open(loop_agent(stage)) as here, stage.open(loop_agent(stage)) as there:
+        async with here.turn("ops/api", "first", source=alice) as turn:
+            with pytest.raises(holdfast.Busy):
+                async with there.turn("ops/api", "second", source=alice):
+                    pass
+            await turn.finish("done")

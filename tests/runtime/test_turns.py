@@ -1,0 +1,325 @@
+"""Turns: inputs, queueing, failures, cancel, drain. Cases 10, 15 to 17, 38 to 50, over every store."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.session.authority import Audience
+from holdfast.session.events import (
+    ApprovalRequested,
+    CallFinished,
+    InputAccepted,
+    ModelAnswerDropped,
+    ModelAnswered,
+    ModelCallFailed,
+    ModelCallLost,
+    ModelCallStarted,
+    ToolStarted,
+    TurnCancelled,
+    TurnEnded,
+    TurnStarted,
+)
+from holdfast.session.policy import Policy, Rule
+from holdfast.testing.loop import in_loop
+
+from tests.runtime.conftest import Stage, alice, bob
+from tests.runtime.test_pause_and_answer import act, of
+
+
+async def until(condition: Any) -> None:
+    """Let the loop run until something holds; the test's own time limit bounds it."""
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+@in_loop
+async def test_messages_of_two_people_are_two_turns_each_under_its_own_requester(stage: Stage) -> None:
+    """Case 39: queued while a turn runs; order kept, each consumed once, never merged."""
+    slow = {"call": [{"tool": "slow", "args": {"what": "first"}}]}
+    ops = stage.agent([slow, {"say": "one"}, {"say": "two"}, {"say": "three"}])
+    async with stage.open(ops) as home:
+        first = asyncio.ensure_future(home.send("ops/api", "start", source=alice))
+        await until(lambda: "began first" in stage.effects.done)
+        queued = [await home.send("ops/api", text, source=who, wait=False) for text, who in (("b1", bob), ("a1", alice), ("a2", alice))]
+        assert {turn.outcome for turn in queued} == {"queued"}
+        stage.effects.gates["first"].set()
+        assert (await first).reply == "one"
+        await home.resume("ops/api")
+    events = await stage.events("ops/api")
+    assert [each.inputs for each in of(TurnStarted, events)] == [("i1",), ("i2",), ("i3", "i4")]
+    assert len(of(InputAccepted, events)) == 4
+
+
+@in_loop
+async def test_the_same_message_twice_is_one_turn_and_another_text_under_its_key_is_refused(stage: Stage) -> None:
+    """Case 40."""
+    ops = stage.agent([{"say": "hello"}])
+    async with stage.open(ops) as home:
+        one = await home.send("ops/api", "hi", source=alice, dedup="m1")
+    async with stage.open(ops) as home:
+        two = await home.send("ops/api", "hi", source=alice, dedup="m1")
+        assert (one.reply, two.reply, one.turn) == ("hello", "hello", two.turn)
+        with pytest.raises(holdfast.Refused) as refused:
+            await home.send("ops/api", "other", source=alice, dedup="m1")
+        assert refused.value.code == "dedup_conflict"
+        other = await home.send("ops/api", "hi", source=bob, dedup="m1")
+        assert other.turn != one.turn
+    assert len(of(TurnStarted, await stage.events("ops/api"))) == 2
+
+
+@in_loop
+async def test_a_model_that_fails_is_tried_again_within_bounds_then_the_turn_fails(stage: Stage) -> None:
+    """Case 41."""
+    ops = stage.agent([{"fail": "server"}, {"say": "at last"}, {"fail": "server"}, {"fail": "rate_limit"}, {"fail": "timeout"}, {"say": "never"}])
+    async with stage.open(ops) as home:
+        assert (await home.send("ops/api", "one", source=alice)).reply == "at last"
+        failed = await home.send("ops/api", "two", source=alice)
+        assert (failed.outcome, failed.error.code if failed.error else None) == ("failed", "timeout")
+    assert [each.final for each in of(ModelCallFailed, await stage.events("ops/api"))] == [False, False, False, True]
+
+
+@in_loop
+async def test_a_tool_that_fails_is_a_result_not_an_end(stage: Stage) -> None:
+    """Case 43: each call of a batch has a result, contiguous."""
+    calls = [{"tool": "fail", "args": {}}, {"tool": "look", "args": {"at": "x"}}, {"tool": "nope", "args": {}}, {"tool": "look", "args": {"at": 3}}]
+    ops = stage.agent([{"call": calls}, {"say": "ok"}])
+    async with stage.open(ops) as home:
+        assert (await home.send("ops/api", "go", source=alice)).outcome == "completed"
+    finished = of(CallFinished, await stage.events("ops/api"))
+    assert sorted((each.outcome, each.code or "") for each in finished) == [
+        ("error", ""),
+        ("error", "invalid_arguments"),
+        ("error", "unknown_tool"),
+        ("ok", ""),
+    ]
+
+
+@in_loop
+async def test_cancel_while_a_tool_runs_ends_it_in_doubt_and_never_as_cancelled(stage: Stage) -> None:
+    """Case 44."""
+    ops = stage.agent([{"call": [{"tool": "slow", "args": {"what": "x"}}]}, {"say": "never"}])
+    async with stage.open(ops) as home:
+        sending = asyncio.ensure_future(home.send("ops/api", "go", source=alice))
+        await until(lambda: "began x" in stage.effects.done)
+        await home.cancel("ops/api", by=alice)
+        assert (await sending).outcome == "cancelled"
+    events = await stage.events("ops/api")
+    (finished,) = of(CallFinished, events)
+    assert (finished.outcome, stage.effects.done) == ("in_doubt", ["began x"])
+    assert [type(each) for each in events if isinstance(each, TurnCancelled | CallFinished | TurnEnded)] == [TurnCancelled, CallFinished, TurnEnded]
+
+
+@in_loop
+async def test_cancel_while_parked_and_while_thinking(stage: Stage) -> None:
+    """Case 44: durable at once; a late answer is dropped; what never started never will."""
+    ops = stage.agent([*act("deploy")[:1], {"sleep": 600, "say": "too late"}, {"say": "next"}])
+    async with stage.open(ops) as home:
+        (approval,) = (await home.send("ops/api", "go", source=alice)).approvals
+        (cancelled,) = await home.cancel("ops/api", by=alice)
+        assert cancelled.outcome == "cancelled"
+        assert (await home.answer(approval, "approve_once", by=alice)).reason == "cancelled"
+        thinking = asyncio.ensure_future(home.send("ops/api", "think", source=alice))
+        await until(lambda: any(ledger.state.running for ledger in home.service.shelf.open_ledgers()))
+        await home.cancel("ops/api", by=alice)
+        assert (await thinking).outcome == "cancelled"
+    assert stage.effects.done == []
+
+
+@in_loop
+async def test_only_the_requester_or_the_operator_cancels(stage: Stage) -> None:
+    ops = stage.agent(act("deploy"))
+    stranger = holdfast.MessageSource.team("mallory", "ops")
+    async with stage.open(ops) as home:
+        await home.send("ops/api", "go", source=alice)
+        with pytest.raises(holdfast.Refused) as refused:
+            await home.cancel("ops/api", by=stranger)
+        assert refused.value.code == "no_authority"
+
+
+@in_loop
+async def test_the_same_call_again_and_again_is_corrected_then_ends_the_turn(stage: Stage) -> None:
+    """Case 46."""
+    same = {"call": [{"tool": "look", "args": {"at": "x"}}]}
+    ops = stage.agent([same, same, same, same, same])
+    async with stage.open(ops) as home:
+        turn = await home.send("ops/api", "go", source=alice)
+        assert (turn.outcome, turn.error.code if turn.error else None) == ("failed", "repeating")
+    assert stage.effects.done == ["look x", "look x"]
+
+
+@in_loop
+async def test_a_bound_that_is_reached_ends_the_turn_and_is_named(stage: Stage) -> None:
+    stage.policy = Policy(turn_model_calls_max=2)
+    ops = stage.agent([{"call": [{"tool": "look", "args": {"at": str(i)}}]} for i in range(5)])
+    async with stage.open(ops) as home:
+        turn = await home.send("ops/api", "go", source=alice)
+        assert (turn.outcome, turn.error.code if turn.error else None) == ("failed", "turn_model_calls_max")
+
+
+@in_loop
+async def test_a_script_expectation_that_is_not_met_fails_the_turn(stage: Stage) -> None:
+    ops = stage.agent([{"expect": {"last_tool_result_contains": "nothing ran"}, "say": "x"}])
+    async with stage.open(ops) as home:
+        turn = await home.send("ops/api", "go", source=alice)
+        assert (turn.outcome, turn.error.code if turn.error else None) == ("failed", "script_expectation")
+
+
+@in_loop
+async def test_a_session_keeps_its_model_and_a_removed_one_is_cannot_drive_with_a_hint(stage: Stage) -> None:
+    """Case 50."""
+    ops = stage.agent([*act("deploy")[:1], {"say": "done"}])
+    async with stage.open(ops) as home:
+        await home.send("ops/api", "go", source=alice)
+        (approval,) = await home.approvals()
+        await home.answer(approval, "deny", by=alice, wait=False)
+    other = holdfast.Agent("ops", model="demo", tools=stage.effects.tools())
+    async with stage.open(other) as home:
+        with pytest.raises(holdfast.CannotDrive) as cannot:
+            await home.resume("ops/api")
+        assert "resume ops/api --model" in cannot.value.hint
+        (turn,) = await home.resume("ops/api", model="demo")
+        assert turn.outcome == "completed"
+
+
+@in_loop
+async def test_changed_live_facts_change_nothing_later_in_the_turn(stage: Stage) -> None:
+    """Cases 6 and 23: the continuation after a restart asks under the original context."""
+    first = {"call": [{"tool": "act", "args": {"what": "one"}}]}
+    second = {"call": [{"tool": "act", "args": {"what": "two"}}]}
+    ops = stage.agent([first, second, {"say": "done"}])
+    quoted = holdfast.MessageSource.local("alice", quotes=(holdfast.Quote("mallory", "approve everything"),))
+    async with stage.open(ops) as home:
+        (one,) = (await home.send("ops/api", "go", source=quoted)).approvals
+    async with stage.open(ops) as home:
+        answer = await home.answer(one, "approve_once", by=alice)
+        (two,) = answer.turn.approvals
+    same = ("requester", "audience", "boundary", "channel", "quoted_speakers", "principal", "may_answer")
+    assert [getattr(one, name) for name in same] == [getattr(two, name) for name in same]
+    assert two.quoted_speakers == ("mallory",)
+
+
+@in_loop
+async def test_team_turns_are_denied_what_policy_does_not_name(stage: Stage) -> None:
+    ops = stage.agent([*act("deploy")[:1], {"say": "no"}, *act("deploy")[:1], {"say": "yes"}])
+    team = holdfast.MessageSource.team("alice", "ops")
+    async with stage.open(ops) as home:
+        assert (await home.send("ops/api", "go", source=team)).reply == "no"
+        stage.policy = Policy(rules={Audience.TEAM: {"act": Rule(mode="ask", approvers=("bob",), requester_may_answer=False)}})
+        (approval,) = (await home.send("ops/api", "again", source=team)).approvals
+        assert (approval.audience, approval.boundary, approval.may_answer) == ("team", "team:ops", ("bob",))
+    (denied,) = of(CallFinished, await stage.events("ops/api"))
+    assert (denied.outcome, denied.code) == ("denied", "denied_by_policy")
+
+
+@in_loop
+async def test_no_model_call_is_made_when_the_message_could_not_be_kept(stage: Stage) -> None:
+    """Case 38."""
+    if stage.kind != "memory":
+        pytest.skip("faults of the real disk are in tests/faults")
+    from holdfast.adapters.inmemory import Fault
+
+    ops = stage.agent([{"say": "never"}])
+    async with stage.open(ops) as home:
+        await home.send("ops/other", "hi", source=alice)
+        stage.disk.fail_next(Fault.NOT_SAVED)
+        with pytest.raises(holdfast.NotSaved):
+            await home.send("ops/other", "hi again", source=alice)
+    events = await stage.events("ops/other")
+    assert (len(of(InputAccepted, events)), len(of(ModelCallStarted, events))) == (1, 1)
+
+
+@in_loop
+async def test_a_lost_model_call_is_repeated_under_a_new_number(stage: Stage) -> None:
+    ops = stage.agent([{"sleep": 600, "say": "slow"}])
+    async with stage.open(ops) as home:
+        sending = asyncio.ensure_future(home.send("ops/api", "go", source=alice))
+        await until(lambda: any(ledger.state.running for ledger in home.service.shelf.open_ledgers()))
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+    quick = holdfast.Agent("ops", model=ops.model, tools=ops.tools)
+    async with stage.open(quick) as home:
+        resuming = asyncio.ensure_future(home.resume("ops/api"))
+        await until(
+            lambda: any(
+                t.model_call is not None and t.model_call.number == 2 for led in home.service.shelf.open_ledgers() for t in led.state.turns.values()
+            )
+        )
+        resuming.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await resuming
+    events = await stage.events("ops/api")
+    assert ([each.number for each in of(ModelCallStarted, events)], [each.number for each in of(ModelCallLost, events)]) == ([1, 2], [1])
+    assert of(ModelAnswered, events) == []
+
+
+@in_loop
+async def test_an_in_doubt_call_asks_again_whatever_grants_say(stage: Stage) -> None:
+    """Case 15: the prompt says that an earlier attempt is in doubt."""
+    same = {"call": [{"tool": "act", "args": {"what": "deploy"}}]}
+    slow = {"call": [{"tool": "slow", "args": {"what": "x"}}]}
+    ops = stage.agent([same, {"say": "granted"}, slow, slow, {"say": "end"}])
+    async with stage.open(ops) as home:
+        (approval,) = (await home.send("ops/api", "go", source=alice)).approvals
+        await home.answer(approval, "approve_session", by=alice)
+        sending = asyncio.ensure_future(home.send("ops/api", "slowly", source=alice))
+        await until(lambda: "began x" in stage.effects.done)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+    async with stage.open(ops) as home:
+        (turn,) = await home.resume("ops/api")
+        assert turn.outcome == "waiting"
+        assert "in doubt" in turn.approvals[0].display
+        assert turn.approvals[0].options == ("approve_once", "edit", "deny")
+    assert stage.effects.done.count("began x") == 1
+    assert len([each for each in of(ToolStarted, await stage.events("ops/api")) if each.tool == "slow"]) == 1
+
+
+@in_loop
+async def test_a_late_answer_of_the_model_is_dropped_visibly(stage: Stage) -> None:
+    """T6: whoever follows sees that an answer came too late, and why."""
+    from holdfast.session.commands import TakeAnswer
+    from holdfast.session.messages import ModelAnswer
+
+    ops = stage.agent([{"say": "hi"}])
+    async with stage.open(ops) as home:
+        turn = await home.send("ops/api", "go", source=alice)
+        async with home.service.shelf.use(holdfast.ids.session_id("ops/api")) as ledger:
+            await ledger.commit(TakeAnswer(turn=turn.turn, number=1, answer=ModelAnswer(text="late"), policy=Policy()))
+    (dropped,) = of(ModelAnswerDropped, await stage.events("ops/api"))
+    assert "completed" in dropped.reason
+
+
+@in_loop
+async def test_approvals_are_listed_from_the_journals_when_the_index_is_gone(stage: Stage) -> None:
+    ops = stage.agent([*act("a")[:1], *act("b")[:1]])
+    async with stage.open(ops) as home:
+        await home.send("ops/a", "go", source=alice)
+        await home.send("ops/b", "go", source=bob)
+    if stage.kind == "files":
+        (stage.folder / "index.db").unlink()
+    async with stage.open(ops) as home:
+        assert [each.session for each in await home.approvals()] == ["ops/a", "ops/b"]
+        (mine,) = await home.approvals(for_="bob")
+        assert (mine.session, (await home.approval(mine.id)).display) == ("ops/b", mine.display)
+
+
+@in_loop
+async def test_following_gives_every_record_once_and_text_as_it_comes(stage: Stage) -> None:
+    ops = stage.agent([{"say": "hello there"}])
+    seen: list[Any] = []
+    async with stage.open(ops) as home:
+        await home.send("ops/api", "hi", source=alice)
+        async for piece in home.follow("ops/api", after=0):
+            seen.append(piece)
+            if isinstance(piece, holdfast.Record) and piece.type == "turn_ended":
+                break
+    numbers = [piece.seq for piece in seen if isinstance(piece, holdfast.Record)]
+    assert numbers == sorted(set(numbers))
+    assert [piece.type for piece in seen if isinstance(piece, holdfast.Record)] == [
+        "session_born", "input_accepted", "turn_started", "model_call_started", "model_answered", "turn_ended",
+    ]  # fmt: skip
+    assert of(ApprovalRequested, seen) == []

@@ -1,0 +1,45 @@
+"""What others say can't move the cursor, hide, or leave its place behind the bar."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from holdfast.cli.chat_screen import Screen, plain
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain\ntext", "plain\ntext"),
+        ("a\x1b[2Kb\x07", "a\\u001b[2Kb\\u0007"),
+        ("\u202eevil\u200b", "\\u202eevil\\u200b"),
+        ("one\rtwo", "one\\u000dtwo"),
+        ("dos\r\nline", "dos\nline"),
+        ("tab\there", "tab here"),
+        ("\U000e0041", "\\U000e0041"),
+    ],
+)
+def test_what_is_not_plainly_itself_is_made_visible(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+@given(st.lists(st.text(), max_size=8))
+def test_every_line_of_a_stream_stands_behind_its_bar(pieces: list[str]) -> None:
+    """However it is cut into pieces, and however long its lines are."""
+    screen = Screen()
+    with screen.console.capture() as captured:
+        for piece in pieces:
+            screen.stream(piece)
+        screen.end_stream()
+    lines = captured.get().split("\n")[:-1]
+    assert all(line.startswith("| ") for line in lines)
+    assert "".join(line.removeprefix("| ") for line in lines) == plain("".join(pieces)).replace("\n", "") or "\r" in "".join(pieces)
+
+
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=400))
+def test_a_display_is_shown_complete_however_long_its_lines(display: str) -> None:
+    """P4: nothing of what would run is cut off."""
+    screen = Screen()
+    with screen.console.capture() as captured:
+        screen.show(display)
+    first, *rest = captured.get().split("\n")[:-1]
+    assert first.removeprefix("  ") + "".join(line.removeprefix("  ~ ") for line in rest) == display

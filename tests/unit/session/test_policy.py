@@ -1,0 +1,325 @@
+"""The fixed order of deciding, who may answer, what is offered, and what a grant covers: each as a table."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.ids import GrantId, InstanceId, SessionId, TurnId
+from holdfast.session.approvals import folder_of, options_for, plan_digest, request, shown
+from holdfast.session.authority import Audience, MessageSource, TurnContext, context_from_source
+from holdfast.session.home_events import GrantProposed
+from holdfast.session.plan import Binding, ToolDefinition
+from holdfast.session.policy import Allow, Ask, Deny, Policy, Rule, covers, granted_arguments, is_below, judge, may_answer
+from holdfast.testing.pure_session import LIFE, SESSION, TOOLS
+
+
+def context(source: MessageSource | None) -> TurnContext:
+    return context_from_source(source, session=SESSION, instance=LIFE, turn=TurnId("t1"), workspace=None)
+
+
+ALICE = context(MessageSource.local("alice"))
+TEAM_ALICE = context(MessageSource.team("alice", "ops"))
+WEBHOOK = context(MessageSource.automation("alice", channel="webhook"))
+NOBODY = context(None)
+
+ARGS = '{"branch":"old"}'
+PLAIN = Binding(display="delete old")
+
+
+def grant(**changes: Any) -> GrantProposed:
+    made = GrantProposed(
+        grant=GrantId("g1"),
+        tool="delete",
+        definition=TOOLS["delete"].digest(),
+        arguments=ARGS,
+        scope="session",
+        folder=None,
+        requester="alice",
+        boundary="personal:alice",
+        audience="personal",
+        session=SESSION,
+        instance=LIFE,
+        approval="a-1",
+        answer="x",
+        proposed_at=1,
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def verdict(
+    tool: str = "delete", *, context: TurnContext = ALICE, rule: Rule | None = None, binding: Binding = PLAIN, twin: bool = False, grants: Any = ()
+) -> Any:
+    policy = Policy(rules={context.audience: {tool: rule}} if rule else {})
+    return judge(context=context, definition=TOOLS[tool], arguments=ARGS, binding=binding, policy=policy, grants=grants, in_doubt_twin=twin)
+
+
+AUTO, ASK, DENY = Rule(mode="auto"), Rule(mode="ask"), Rule(mode="deny")
+OUTSIDE = Binding(display="x", reach="outside")
+UNCONFINED = Binding(display="x", confined=False)
+UNREADABLE = Binding(display="x", readable=False)
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        # audience profile
+        ({"tool": "look"}, Allow("policy")),
+        ({"tool": "look", "context": NOBODY}, Allow("policy")),
+        ({"tool": "look", "context": TEAM_ALICE, "binding": OUTSIDE}, "denied_by_policy"),
+        ({"tool": "shell", "context": TEAM_ALICE}, "denied_by_policy"),
+        ({"tool": "tidy", "context": NOBODY}, "denied_by_policy"),
+        ({"tool": "delete", "context": NOBODY}, "approval_unattended"),
+        ({"tool": "delete"}, ("alice",)),
+        # mode deny comes before everything that could allow
+        ({"rule": DENY, "grants": [grant()]}, "denied_by_policy"),
+        # an in-doubt twin comes before grants and auto
+        ({"rule": AUTO, "twin": True, "grants": [grant()]}, ("alice",)),
+        ({"tool": "tidy", "twin": True}, ("alice",)),
+        ({"tool": "tidy", "twin": True, "context": WEBHOOK}, "approval_unattended"),
+        # grants come before auto and ask
+        ({"rule": ASK, "grants": [grant(requester="bob"), grant(grant=GrantId("g2"))]}, Allow("g2")),
+        ({"rule": AUTO, "grants": [grant()]}, Allow("g1")),
+        ({"context": WEBHOOK, "grants": [grant()]}, Allow("g1")),
+        # auto, but never outside the workspace and never unconfined
+        ({"rule": AUTO}, Allow("policy")),
+        ({"rule": AUTO, "binding": UNREADABLE}, Allow("policy")),
+        ({"rule": AUTO, "binding": OUTSIDE}, ("alice",)),
+        ({"rule": AUTO, "binding": UNCONFINED}, ("alice",)),
+        # ask
+        ({"rule": ASK}, ("alice",)),
+        ({"context": WEBHOOK}, "approval_unattended"),
+        ({"rule": Rule(mode="ask", approvers=())}, "approval_unattended"),
+        ({"rule": Rule(mode="ask", approvers=("bob",)), "context": NOBODY}, "approval_unattended"),
+        # a question always asks, and nothing of it is remembered
+        ({"tool": "ask_person"}, ("alice",)),
+        ({"tool": "ask_person", "grants": [grant(tool="ask_person", definition=TOOLS["ask_person"].digest())]}, ("alice",)),
+        ({"tool": "ask_person", "context": NOBODY}, "approval_unattended"),
+        ({"tool": "ask_person", "rule": DENY}, "denied_by_policy"),
+    ],
+    ids=str,
+)
+def test_the_order_of_deciding(case: dict[str, Any], expected: object) -> None:
+    found = verdict(**case)
+    if isinstance(expected, str):
+        assert isinstance(found, Deny)
+        assert found.code == expected
+    elif isinstance(expected, tuple):
+        assert isinstance(found, Ask)
+        assert found.may_answer == expected
+    else:
+        assert found == expected
+
+
+def test_a_rule_by_name_comes_before_the_star() -> None:
+    policy = Policy(rules={Audience.TEAM: {"delete": ASK, "*": DENY}})
+    assert (policy.rule(Audience.TEAM, "delete"), policy.rule(Audience.TEAM, "shell"), policy.rule(Audience.PERSONAL, "delete")) == (ASK, DENY, None)
+
+
+@pytest.mark.parametrize(
+    ("context", "approvers", "requester_may", "expected"),
+    [
+        (ALICE, None, None, ("alice",)),
+        (ALICE, None, False, ()),
+        (ALICE, ("bob",), None, ("alice", "bob")),
+        (ALICE, ("bob", "alice"), None, ("alice", "bob")),
+        (ALICE, ("bob", "carol"), False, ("bob", "carol")),
+        (ALICE, ("bob", "alice"), False, ("bob",)),
+        (ALICE, (), None, ()),
+        (ALICE, (), False, ()),
+        (ALICE, (), True, ("alice",)),
+        (WEBHOOK, None, None, ()),
+        (WEBHOOK, None, True, ()),
+        (WEBHOOK, ("bob", "carol"), None, ("bob", "carol")),
+        (WEBHOOK, ("bob", "alice"), None, ("bob", "alice")),
+        (WEBHOOK, ("bob", "alice"), False, ("bob",)),
+        (NOBODY, None, None, ()),
+        (NOBODY, ("bob",), None, ()),
+        (NOBODY, ("bob",), True, ()),
+    ],
+)
+def test_who_may_answer(context: TurnContext, approvers: tuple[str, ...] | None, requester_may: bool | None, expected: tuple[str, ...]) -> None:
+    """P3, A6: the requester, or an approver that policy names; nobody, when nobody asked."""
+    assert may_answer(context, Rule(mode="ask", approvers=approvers, requester_may_answer=requester_may)) == expected
+
+
+SHELL = Binding(display="ls", cwd="/work")
+FILE = Binding(display="write", path="/work/a/b.txt")
+
+
+@pytest.mark.parametrize(
+    ("tool", "binding", "twin", "expected"),
+    [
+        ("delete", PLAIN, False, "approve_once approve_session approve_everywhere edit deny"),
+        ("shell", SHELL, False, "approve_once approve_session approve_folder approve_everywhere edit deny"),
+        ("write_file", FILE, False, "approve_once approve_session approve_folder approve_everywhere edit deny"),
+        ("shell", msgspec.structs.replace(SHELL, readable=False), False, "approve_once edit deny"),
+        ("shell", msgspec.structs.replace(SHELL, confined=False), False, "approve_once deny"),
+        ("shell", msgspec.structs.replace(SHELL, confined=False, readable=False), True, "approve_once deny"),
+        ("delete", PLAIN, True, "approve_once edit deny"),
+        ("ask_person", PLAIN, False, "answer deny"),
+    ],
+)
+def test_options_offered(tool: str, binding: Binding, twin: bool, expected: str) -> None:
+    """In this order, and nothing that is not safe to remember."""
+    ask = Ask(may_answer=("alice",), reason="", rule="", expires_after_seconds=1, in_doubt_twin=twin)
+    offered = options_for(TOOLS[tool], binding, ask)
+    assert " ".join(each.option for each in offered) == expected
+    assert all(each.covers for each in offered)
+
+
+def test_a_prompt_says_first_what_is_wrong() -> None:
+    """P8, T2."""
+    ask = Ask(may_answer=("alice",), reason="", rule="", expires_after_seconds=1, in_doubt_twin=True)
+    lines = shown(Binding(display="rm x", confined=False, warnings=("look-alikes",)), ask).split("\n")
+    assert [line[:12] for line in lines] == ["! runs UNCON", "! look-alike", "! an earlier", "rm x"]
+
+
+def test_what_is_too_long_to_show_is_not_asked() -> None:
+    """P4: never approvable from a prefix."""
+    ask = Ask(may_answer=("alice",), reason="", rule="personal:ask", expires_after_seconds=1)
+    common: dict[str, Any] = {
+        "context": ALICE,
+        "turn": ALICE.turn,
+        "call": "c-1",
+        "definition": TOOLS["delete"],
+        "arguments": ARGS,
+        "ask": ask,
+        "prompt": 1,
+        "now": 0,
+    }
+    assert request(**common, binding=Binding(display="x" * 20_000)) is not None
+    assert request(**common, binding=Binding(display="x" * 20_001)) is None
+
+
+DIGEST: dict[str, Any] = {
+    "context": ALICE,
+    "call": "c-1",
+    "definition": TOOLS["delete"],
+    "arguments": ARGS,
+    "binding": PLAIN,
+    "rule": "personal:ask",
+    "display": "x",
+}
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("context", msgspec.structs.replace(ALICE, boundary="team:ops")),
+        ("context", msgspec.structs.replace(ALICE, instance=InstanceId("life-2"))),
+        ("call", "c-2"),
+        ("definition", msgspec.structs.replace(TOOLS["delete"], code="v2")),
+        ("arguments", '{"branch":"old" }'),
+        ("rule", "personal:edited"),
+        ("display", "y"),
+        *(
+            ("binding", msgspec.structs.replace(PLAIN, **change))
+            for change in (
+                {"display": "z"},
+                {"cwd": "/x"},
+                {"cwd_identity": "1"},
+                {"interpreter": "sh"},
+                {"scripts": ("a",)},
+                {"environment": "e"},
+                {"confined": False},
+                {"reach": "outside"},
+                {"readable": False},
+                {"path": "/p"},
+                {"warnings": ("w",)},
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_every_part_of_the_plan_is_in_its_digest(part: str, value: object) -> None:
+    """P1."""
+    assert plan_digest(**{**DIGEST, part: value}) != plan_digest(**DIGEST)
+
+
+@pytest.mark.parametrize("field", ToolDefinition.__struct_fields__)
+def test_every_part_of_a_definition_is_its_identity(field: str) -> None:
+    """X1: whatever changes needs fresh consent."""
+    changed = {"contract": "pure", "default_mode": "auto", "kind": "shell", "audience": "public", "free_fields": ("x",)}.get(field, "changed")
+    assert msgspec.structs.replace(TOOLS["delete"], **{field: changed}).digest() != TOOLS["delete"].digest()
+
+
+def covered(*, context: TurnContext = ALICE, tool: str = "delete", arguments: str = ARGS, binding: Binding = PLAIN, **changes: Any) -> bool:
+    return covers(grant(**changes), context=context, definition=TOOLS[tool], arguments=arguments, binding=binding)
+
+
+def test_a_grant_covers_the_very_call() -> None:
+    assert covered()
+    assert covered(audience="team")  # given in a wider circle: a narrower one is fine
+
+
+@pytest.mark.parametrize(
+    "flip",
+    [
+        {"tool": "tidy"},
+        {"definition": "other"},
+        {"requester": "bob"},
+        {"boundary": "team:ops"},
+        {"context": NOBODY},
+        {"context": msgspec.structs.replace(ALICE, audience=Audience.TEAM)},
+        {"context": msgspec.structs.replace(ALICE, requester="bob")},
+        {"context": msgspec.structs.replace(ALICE, session=SessionId("ops/other"))},
+        {"context": msgspec.structs.replace(ALICE, instance=InstanceId("life-2"))},
+        {"binding": UNREADABLE},
+        {"binding": UNCONFINED},
+        {"binding": msgspec.structs.replace(PLAIN, cwd="/elsewhere")},
+        {"arguments": '{"branch":"new"}'},
+        {"arguments": '{"branch": "old"}'},
+        {"scope": "once"},
+        {"scope": "folder"},
+    ],
+    ids=str,
+)
+def test_each_dimension_of_a_grant_counts(flip: dict[str, Any]) -> None:
+    """Case 34, P9: flip any one, and it is not covered."""
+    assert not covered(**flip)
+
+
+@pytest.mark.parametrize(("cwd", "inside"), [("/work", True), ("/work/deep", True), ("/work2", False), ("/", False), ("/wor", False), (None, False)])
+def test_a_folder_grant_covers_that_folder_and_below(cwd: str | None, inside: bool) -> None:
+    binding = Binding(display="ls", cwd=cwd)
+    made = grant(
+        tool="shell", definition=TOOLS["shell"].digest(), scope="folder", folder="/work", arguments='{"command":"ls"}', session=SessionId("ops/other")
+    )
+    assert covers(made, context=ALICE, definition=TOOLS["shell"], arguments='{"command":"ls","cwd":"/x"}', binding=binding) is inside
+    assert is_below(cwd, "/work") is inside
+
+
+def test_everywhere_is_anywhere_but_only_that_command() -> None:
+    made = grant(tool="shell", definition=TOOLS["shell"].digest(), scope="everywhere", arguments='{"command":"ls"}', session=SessionId("ops/other"))
+    assert covers(made, context=ALICE, definition=TOOLS["shell"], arguments='{"command":"ls","cwd":"/x"}', binding=SHELL)
+    assert not covers(made, context=ALICE, definition=TOOLS["shell"], arguments='{"command":"ls -a","cwd":"/x"}', binding=SHELL)
+
+
+@pytest.mark.parametrize(
+    ("tool", "scope", "expected"),
+    [
+        ("shell", "session", '{"command":"ls","cwd":"/x"}'),
+        ("shell", "folder", '{"command":"ls"}'),
+        ("shell", "everywhere", '{"command":"ls"}'),
+        ("write_file", "folder", "{}"),
+        ("write_file", "everywhere", '{"command":"ls","cwd":"/x"}'),
+        ("delete", "session", '{"command":"ls","cwd":"/x"}'),
+    ],
+)
+def test_what_a_grant_binds(tool: str, scope: str, expected: str) -> None:
+    assert granted_arguments('{"command":"ls","cwd":"/x"}', TOOLS[tool], scope) == expected
+
+
+def test_fields_that_a_tool_names_as_free_are_not_bound() -> None:
+    free = msgspec.structs.replace(TOOLS["delete"], free_fields=("reason",))
+    assert granted_arguments('{"branch":"old","reason":"why not"}', free, "session") == ARGS
+
+
+def test_what_approve_folder_frees() -> None:
+    assert (folder_of(TOOLS["shell"], SHELL), folder_of(TOOLS["write_file"], FILE), folder_of(TOOLS["delete"], SHELL)) == ("/work", "/work/a", None)
+    assert folder_of(TOOLS["write_file"], Binding(display="x", path="/x")) == "/"
+
+
+def test_local_people_are_operators_with_a_boundary_of_their_own() -> None:
+    assert MessageSource.local("alice").boundary == "personal:alice"

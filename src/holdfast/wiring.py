@@ -6,7 +6,7 @@ Everything heavy is imported where it is used: listing what waits needs no model
 
 import os
 import stat
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,6 +103,14 @@ class LazyTools:
         return self._filled().end_survivors(call, facts)
 
 
+def _provider_keys(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Values of the variables that hold providers' keys, whether or not a model of theirs is used."""
+    from holdfast.adapters.models.providers import PROVIDERS
+
+    names = {name for provider in PROVIDERS.values() for name in provider.keys if "KEY" in name or "TOKEN" in name}
+    return tuple(value for name in sorted(names) if (value := environment.get(name)))
+
+
 @asynccontextmanager
 async def open_service(
     home: Path,
@@ -131,7 +139,7 @@ async def open_service(
         policy=lambda: source.now().policy(),
         folder_identity=folder_identity,
         home=str(home),
-        secrets=settings.secret_values(os.environ),
+        secrets=(*settings.secret_values(os.environ), *_provider_keys(os.environ)),
         tool_timeout_seconds=settings.tool_timeout_seconds,
     )
     async with Service(world) as service:

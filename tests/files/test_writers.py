@@ -40,8 +40,7 @@ async def test_a_hundred_appends_by_four_processes_in_one_release(files: Any) ->
         journal = await store.open(OPS)
         since = journal.head
         started = [
-            await asyncio.create_subprocess_exec(sys.executable, "-c", APPENDER, str(files.path), str(start), "25")
-            for start in (100, 200, 300, 400)
+            await asyncio.create_subprocess_exec(sys.executable, "-c", APPENDER, str(files.path), str(start), "25") for start in (100, 200, 300, 400)
         ]
         assert [await process.wait() for process in started] == [0, 0, 0, 0]
         done = await journal.append(files.says(1), since=since, check=Check.FENCE)
@@ -231,5 +230,3 @@ async def test_cancelling_an_append_waits_for_its_outcome(files: Any) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert await files.numbers(journal) == [1]
-
-

@@ -312,7 +312,7 @@ def test_survivors_of_a_crash_are_ended_by_start_time_or_by_name(place: Any) -> 
             process.wait()
 
 
-@pytest.mark.parametrize("times", [60, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("times", [60, pytest.param(1000, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 def test_a_folder_or_a_parent_flipped_again_and_again_never_runs_elsewhere(place: Any, encode: Any, times: int) -> None:
     """Bind in one folder, flip it (itself, or a link above it) at any moment up to go: it runs there, or not at all."""
     good, bad = place.workspace / "good", place.workspace / "bad"

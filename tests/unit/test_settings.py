@@ -62,6 +62,9 @@ quarantine = "365d"
 [serve]
 host = "::1"
 port = 9000
+hosts = ["box.lan:443"]
+allow_remote = true
+workspace = "/srv/work"
 """
 
 
@@ -120,6 +123,9 @@ def test_everything_that_may_be_said_is_understood() -> None:
         retain_quarantine_seconds=365 * 86400,
         serve_host="::1",
         serve_port=9000,
+        serve_hosts=("box.lan:443",),
+        serve_allow_remote=True,
+        serve_workspace="/srv/work",
     )
     assert found.default_agent == "ops"
     assert found.policy() == Policy(

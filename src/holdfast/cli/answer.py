@@ -132,10 +132,10 @@ async def _standing(service: "Service | None", approval: str, error: HoldfastErr
     unknown = no_turn(None, "sealed" if is_sealed(error) else "failed")
     if service is None:
         return unknown
+    if is_sealed(error):
+        return {**unknown, "session": service.world.index.session_of(ApprovalId(approval))}
     try:
         asked = await service.approval(ApprovalId(approval))
-        if is_sealed(error):
-            return {**unknown, "session": asked.session, "turn": asked.turn}
         return fields_of(await service.turn(asked.session, asked.turn))
     except HoldfastError:
         return unknown

@@ -44,17 +44,14 @@ class Gateway:
         self.is_ready = False
         # Looking for a prompt that is not there reads every journal: few such looks for each token.
         self._misses = Rate(per_second=2, burst=30)
-        self._refunds: dict[str, int] = {}
 
     def page_token_name(self) -> str:
         return f"page-{secrets.token_hex(4)}"
 
     def spend_miss(self, bearer: Bearer) -> None:
         """Before a look that may find nothing; given back when it finds something."""
-        if self._refunds.get(bearer.digest, 0) > 0:
-            self._refunds[bearer.digest] -= 1
-        elif not self._misses.take(bearer.digest):
+        if not self._misses.take(bearer.digest):
             raise Refused("too many prompts were asked for that are not there", code="too_many", hint="GET /v1/approvals lists what waits")
 
     def refund_miss(self, bearer: Bearer) -> None:
-        self._refunds[bearer.digest] = 1
+        self._misses.give_back(bearer.digest)

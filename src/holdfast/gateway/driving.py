@@ -69,7 +69,7 @@ class Drives:
                     if self.is_stopping or session not in self._again:
                         return
         except Untrusted as exc:
-            _log.error("%s is sealed: %s", session, exc.message)  # noqa: TRY400  # what happened is in the journal; a trace adds nothing
+            _log.error("%s is sealed: %s", session, exc.message)  # what happened is in the journal; a trace adds nothing
         except HoldfastError as exc:
             _log.warning("%s was not driven on (%s): %s", session, exc.code, exc.message)
         finally:

@@ -33,7 +33,11 @@ class Metrics:
         total = below + self._seconds[-1]
         lines += [f'holdfast_http_seconds_bucket{{le="+Inf"}} {total}', f"holdfast_http_seconds_sum {self._seconds_sum:.6f}"]
         lines.append(f"holdfast_http_seconds_count {total}")
-        lines += ["# HELP holdfast_messages_total Messages accepted.", "# TYPE holdfast_messages_total counter", f"holdfast_messages_total {self.messages}"]
+        lines += [
+            "# HELP holdfast_messages_total Messages accepted.",
+            "# TYPE holdfast_messages_total counter",
+            f"holdfast_messages_total {self.messages}",
+        ]
         lines += ["# HELP holdfast_answers_total Answers to prompts, by what came of them.", "# TYPE holdfast_answers_total counter"]
         lines += [f'holdfast_answers_total{{result="{result}"}} {count}' for result, count in sorted(self.answers.items())]
         for name, (about, value) in gauges.items():

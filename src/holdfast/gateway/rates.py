@@ -23,3 +23,7 @@ class Rate:
         while len(self._left) > self._keys_max:
             self._left.popitem(last=False)
         return left >= 1
+
+    def give_back(self, key: str) -> None:
+        left, at = self._left.get(key, (self._burst, self._now()))
+        self._left[key] = (min(self._burst, left + 1), at)

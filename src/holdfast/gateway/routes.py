@@ -9,6 +9,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 from starlette.requests import Request
@@ -23,8 +24,8 @@ from holdfast.gateway.frames import frame_from_event
 from holdfast.gateway.problems import problem, problem_of, problem_response
 from holdfast.gateway.schemas import (
     KEY_CHARS_MAX,
-    AnswerIn,
     Answered,
+    AnswerIn,
     ApprovalsList,
     CancelIn,
     Cancelled,
@@ -76,7 +77,7 @@ class Api:
         self._gateway = gateway
         self._service = gateway.service
         # Where a first message of somebody new is checked and taken in one go, so that two strangers can't both be first.
-        self._joining = asyncio.Lock()
+        self._joining: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
 
     # --- sessions
 
@@ -107,7 +108,7 @@ class Api:
         if await self._is_seen(session, bearer):
             report = await self._send(session, body.text, bearer, key)
         else:
-            async with self._joining:
+            async with self._joining.setdefault(session, asyncio.Lock()):
                 await self._may_join(session, bearer)
                 report = await self._send(session, body.text, bearer, key)
         if report.error is not None and report.error.code == "answer_word":
@@ -117,9 +118,7 @@ class Api:
         return json_response(MessageTaken(session=session, turn=report.turn, input=f"i{turn[1:]}", seq=report.seq), 202)
 
     async def _send(self, session: SessionId, text: str, bearer: Bearer, key: str | None) -> Any:
-        report = await self._service.send(
-            session, text, source=bearer.source(), dedup=key, workspace=self._gateway.workspace(), wait=False
-        )
+        report = await self._service.send(session, text, source=bearer.source(), dedup=key, workspace=self._gateway.workspace(), wait=False)
         self._gateway.drives.wake(session)
         return report
 
@@ -271,9 +270,7 @@ class Api:
             now=now,
         )
         expires_at = iso(added.expires_at) if added.expires_at is not None else None
-        given = TokenGiven(
-            token=token, name=added.name, person=added.person, scopes=added.scopes, audience=added.audience, expires_at=expires_at
-        )
+        given = TokenGiven(token=token, name=added.name, person=added.person, scopes=added.scopes, audience=added.audience, expires_at=expires_at)
         return json_response(given, 201)
 
     async def whoami(self, request: Request) -> Response:

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 
 from holdfast.errors import HoldfastError, Refused
 from holdfast.gateway.frames import Frame, circle_from_input, frame_from_event, frame_from_piece, frame_from_record
@@ -245,10 +245,8 @@ async def _page(ledger: Ledger, after: int) -> list[Record]:
         if size >= _PAGE_BYTES:
             raise _Enough
 
-    try:
+    with suppress(_Enough):
         await ledger.journal.load(fold, after=after)
-    except _Enough:
-        pass
     return found
 
 
@@ -319,7 +317,9 @@ class Tails:
             await tail.move()
         if after is not None and after > tail.seq:
             raise Refused(
-                f"there is no record {after} yet in this life of {tail.session}", code="cursor_ahead", hint="follow from the beginning, without a cursor"
+                f"there is no record {after} yet in this life of {tail.session}",
+                code="cursor_ahead",
+                hint="follow from the beginning, without a cursor",
             )
 
     def _listen(self, tail: Tail) -> None:

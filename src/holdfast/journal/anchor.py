@@ -22,7 +22,6 @@ ANCHOR_BYTES = 2 * SLOT_BYTES
 MAGIC = b"HFA1"
 
 _FIELDS = struct.Struct(">4sIQQQQQQ32s136x")
-_BRIEF = struct.Struct(">4sIQ16xQ")  # magic, generation, counter and seq of them
 _MACED = _FIELDS.size
 
 

@@ -20,6 +20,7 @@ _LONG_DIGITS = re.compile(rb"[0-9]{16}")
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _INTEGER_DIGITS_MAX = len(str(INTEGER_MAX))
+_NOT_DIGITS = bytes(byte for byte in range(256) if not 0x30 <= byte <= 0x39)
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -35,26 +36,21 @@ def strict_json(data: bytes | str, *, what: str) -> Any:
     Traceback (most recent call last):
     holdfast.errors.Refused: the arguments are not strict JSON: key 'cmd' stands twice
     """
-    raw = _utf8(data, what)
+    raw = data.encode(errors="surrogatepass") if isinstance(data, str) else data
     if raw.count(b"[") + raw.count(b"{") > JSON_DEPTH_MAX:
         _check_depth(raw, what)
     try:
         value = _decode(raw)
-        if not _LONG_DIGITS.search(raw) and _encode(value) == raw:
+        if _encode(value) == raw and not _has_long_number(raw):
             return value  # it reads back to the very same bytes: nothing was dropped, doubled or rounded
     except (msgspec.MsgspecError, RecursionError, ValueError):
         pass  # the slow road says what is wrong
     return _strict_json_slowly(raw, what)
 
 
-def _utf8(data: bytes | str, what: str) -> bytes:
-    try:
-        if isinstance(data, str):
-            return data.encode()
-        data.decode()
-    except UnicodeError as exc:
-        _refuse(what, f"no UTF-8 text ({exc})", exc)
-    return data
+def _has_long_number(raw: bytes) -> bool:
+    """Could an integer in it be beyond 2**53? Fewer digits than that in all is the common case, and quick to see."""
+    return len(raw.translate(None, _NOT_DIGITS)) >= _INTEGER_DIGITS_MAX and _LONG_DIGITS.search(raw) is not None
 
 
 def _check_depth(raw: bytes, what: str) -> None:
@@ -93,7 +89,11 @@ def _strict_json_slowly(raw: bytes, what: str) -> Any:
         return found
 
     try:
-        value = json.loads(raw.decode(), parse_constant=constant, parse_int=integer, parse_float=real, object_pairs_hook=members)
+        text = raw.decode()
+    except UnicodeError as exc:
+        _refuse(what, f"no UTF-8 text ({exc})", exc)
+    try:
+        value = json.loads(text, parse_constant=constant, parse_int=integer, parse_float=real, object_pairs_hook=members)
     except (ValueError, RecursionError) as exc:
         _refuse(what, str(exc), exc)
     # Escaped surrogates come out of the decoder as they are; raw ones were no UTF-8.

@@ -21,6 +21,7 @@ from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Ledger, payload
 from holdfast.runtime.looking import agent_tools, look, tool_for
 from holdfast.runtime.model_call import ask_model, is_final, request_for, retry_delay
+from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.tool_call import run_tool
 from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
@@ -108,6 +109,7 @@ class Driver:
         self._feed = feed
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._last_failure: ModelFailed | None = None
+        self._secrecy = Secrecy(world.secrets)
         self.owns_claim = False
 
     async def claim(self) -> bool:
@@ -261,9 +263,11 @@ class Driver:
         def heard(text: str) -> None:
             self._feed.say(Delta(ledger.session, turn_id, "text", text))
 
+        streamed = self._secrecy.streamed(heard)
         ledger.attempt.release_nowait()
         try:
-            answer = await ask_model(world.model(turn.model), request, on_text=heard, times=world.model_times)
+            answer = await ask_model(world.model(turn.model), request, on_text=streamed.hear, times=world.model_times)
+            streamed.end()
         except ModelFailed as failure:
             self._last_failure = failure
             await self._take_failure(turn, number, failure)
@@ -276,7 +280,7 @@ class Driver:
             turn=turn.turn,
             number=number,
             kind=failure.kind,
-            message=failure.message,
+            message=self._secrecy.hidden(failure.message),
             final=is_final(failure, turn),
             line=failure.line,
         )
@@ -285,18 +289,23 @@ class Driver:
     async def _take_answer(self, turn: Turn, number: int, answer: ModelAnswer) -> None:
         """Taken only under a verified fence; with it, in the same commit, what may run and what must ask."""
         ledger, policy = self._ledger, self._world.policy()
+        answer, secret = self._secrecy.hidden_answer(answer)
         produced = ledger.attempt.produced("reply", payload(answer))
         commands: list[Any] = [TakeAnswer(turn=turn.turn, number=number, answer=answer, policy=policy)]
         if answer.calls:
             made = calls_made(ledger.state, turn, number, answer.calls)
             calls = [Call(call=each.call, tool=each.tool, made=each.arguments, provider_id=each.provider_id) for each in made]
-            commands.append(await self._decision(turn, calls))
+            commands.append(await self._decision(turn, calls, secret))
             commands.append(ParkTurn(turn=turn.turn))
         await ledger.drive(*commands, check=Check.FENCE, keeping=[produced])
 
-    async def _decision(self, turn: Turn, calls: list[Call]) -> DecideCalls:
+    async def _decision(self, turn: Turn, calls: list[Call], secret: frozenset[int] = frozenset()) -> DecideCalls:
+        """What a look at each call finds; those at the indexes `secret` held a secret and are not looked at."""
         state = self._ledger.state
-        looked: list[Looked] = [await look(self._world, state, turn, call) for call in calls]
+        looked: list[Looked] = []
+        for index, call in enumerate(calls):
+            refused = Looked(call=call.call, problem=("secret", "its arguments hold a secret"))
+            looked.append(refused if index in secret else await look(self._world, state, turn, call))
         requester = turn.context.requester if isinstance(turn.context, TurnContext) else None
         grants = await self._home.grants_of(requester, state)
         return DecideCalls(turn=turn.turn, looked=tuple(looked), policy=self._world.policy(), grants=grants)

@@ -30,6 +30,9 @@ from holdfast.session.state import Approval, Reader, SessionState
 _decode_report = msgspec.json.Decoder(ApprovalReport).decode
 
 
+SEALED = "sealed"
+
+
 class SessionLine(msgspec.Struct, frozen=True, kw_only=True):
     """One session in a list; what it shares with SessionReport has the same names and types."""
 
@@ -73,6 +76,13 @@ def note(world: World, ledger: Ledger) -> None:
     )
     for asked in ledger.asked:
         world.index.put_approval(ApprovalId(asked), ledger.session)
+
+
+def note_sealed(world: World, session: SessionId, instance: InstanceId) -> None:
+    """A sealed session owes nothing, and nothing of it can be answered: lists must not say otherwise. What else was known stays."""
+    known = world.index.get(session)
+    if known is not None and known.instance == instance and known.phase != SEALED:
+        world.index.put(msgspec.structs.replace(known, phase=SEALED, owes=False, approvals=(), waiting_for=(), expires_at=None))
 
 
 def _preview(state: SessionState) -> str:
@@ -130,7 +140,7 @@ async def sessions(
             break
         row = rows.get(session)
         if sees is None or sees(row.readers if row is not None else await readers_of(shelf, session)):
-            found.append(_line(row) if row is not None and not row.owes else await _opened_line(shelf, session, row))
+            found.append(_line(row) if row is not None and not row.owes and row.phase != SEALED else await _opened_line(shelf, session, row))
     return tuple(found)
 
 
@@ -140,7 +150,7 @@ async def _opened_line(shelf: Shelf, session: SessionId, row: IndexRow | None) -
         async with shelf.use(session) as ledger:
             report = await session_report(ledger)
     except HoldfastError as exc:
-        return SessionLine(session=session, instance="", phase="sealed" if isinstance(exc, Untrusted) else "unreadable", seq=0)
+        return SessionLine(session=session, instance="", phase=SEALED if isinstance(exc, Untrusted) else "unreadable", seq=0)
     return SessionLine(
         session=session,
         instance=report.instance,
@@ -219,6 +229,10 @@ async def session_of(world: World, shelf: Shelf, approval: ApprovalId) -> Sessio
 async def approval(world: World, shelf: Shelf, wanted: ApprovalId) -> ApprovalReport:
     session = await session_of(world, shelf, wanted)
     found = (await _history(world, session)).get(wanted) if session is not None else None
+    if found is None and session is not None:
+        async with shelf.use(session) as ledger:
+            if ledger.journal.sealed is not None:
+                _ = ledger.attempt  # says why: the prompt may lie past the damage
     if found is None:
         raise Refused(f"there is no approval {wanted}", code="unknown", hint="`holdfast approvals list` shows what waits")
     return found

@@ -28,6 +28,7 @@ from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.looking import tool_for
 from holdfast.runtime.reports import AnswerReport, ApprovalReport, ErrorReport, GrantReport, SessionReport, TurnReport, grant_report
+from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import session_report, turn_report
 from holdfast.runtime.world import World
@@ -57,7 +58,7 @@ class Service:
         self.world = world
         self.feed = Feed()
         self.home = HomeLedger(world.store)
-        self.shelf = Shelf(world.store)
+        self.shelf = Shelf(world.store, on_sealed=lambda session, instance: listing.note_sealed(world, session, instance))
         self._stack = AsyncExitStack()
         self._listener: asyncio.Task[None] | None = None
 
@@ -103,6 +104,7 @@ class Service:
     ) -> TurnReport:
         """Take a message in, durably, and drive its turn to its end or a pause."""
         name = session_id(session)
+        self._refuse_secrets(text)
         await self._ensure(name, by=_who(source))
         async with self.shelf.use(name) as ledger:
             driver = Driver(self.world, ledger, self.home, self.feed)
@@ -115,6 +117,10 @@ class Service:
                 return await self._see_through(ledger, driver, accepted.turn, claimed=claimed, wait=wait)
             finally:
                 await self._leave(ledger, driver)
+
+    def _refuse_secrets(self, text: str) -> None:
+        if Secrecy(self.world.secrets).holds(text):
+            raise Refused("the message holds a known secret, and was not kept", code="secret", hint="send it again without the secret")
 
     def _accepting(
         self,
@@ -261,6 +267,7 @@ class Service:
         session = await listing.session_of(self.world, self.shelf, approval)
         if session is None:
             raise Refused(f"there is no approval {approval}", code="unknown", hint="`holdfast approvals list` shows what waits")
+        self._refuse_secrets(reason or "")
         command = AnswerApproval(
             approval=approval,
             option=option,

@@ -6,11 +6,11 @@ A parked session costs no task and, once it has been idle for a while or others 
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from holdfast.errors import Fenced, InDoubt, Untrusted
-from holdfast.ids import SessionId
+from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import JournalStore
 from holdfast.runtime.ledger import Ledger
 
@@ -18,8 +18,10 @@ IDLE_KEPT = 64  # open but unused; enough for the sessions of a busy minute, few
 
 
 class Shelf:
-    def __init__(self, store: JournalStore) -> None:
+    def __init__(self, store: JournalStore, *, on_sealed: Callable[[SessionId, InstanceId], None] | None = None) -> None:
         self._store = store
+        # Told of every session that is found sealed, or is sealed while in use.
+        self._on_sealed = on_sealed
         self._ledgers: OrderedDict[SessionId, Ledger] = OrderedDict()
         self._users: dict[SessionId, int] = {}
         self._opening: dict[SessionId, asyncio.Lock] = {}
@@ -31,6 +33,7 @@ class Shelf:
         try:
             yield ledger
         except (Untrusted, Fenced, InDoubt):
+            self._tell_if_sealed(ledger)
             await self._drop(session, ledger)  # the handle is spent: whoever comes next opens it anew
             raise
         finally:
@@ -46,9 +49,14 @@ class Shelf:
             if ledger is None:
                 ledger = await Ledger.open(await self._store.open(session))
                 self._ledgers[session] = ledger
+                self._tell_if_sealed(ledger)
             self._users[session] = self._users.get(session, 0) + 1
             self._ledgers.move_to_end(session)
             return ledger
+
+    def _tell_if_sealed(self, ledger: Ledger) -> None:
+        if ledger.journal.sealed is not None and self._on_sealed is not None:
+            self._on_sealed(ledger.session, ledger.instance)
 
     async def _is_spent(self, ledger: Ledger) -> bool:
         """Sealed, in doubt, or of a life that is over."""

@@ -47,12 +47,12 @@ def decode(type_: str, version: int, body: bytes, *, seq: int = 0) -> SessionEve
             event: SessionEvent = decoder(body)
             return event
         return _upcast(type_, version, body)
-    except msgspec.ValidationError as exc:
+    except msgspec.DecodeError as exc:
         raise BrokenChain(f"record {seq} is a genuine {type_} of version {version}, but its body does not fit: {exc}", at_seq=seq) from exc
 
 
 def _upcast(type_: str, version: int, body: bytes) -> SessionEvent:
-    if type_ not in EVENT_TYPES or version > VERSIONS[type_]:
+    if type_ not in EVENT_TYPES or not 1 <= version <= VERSIONS[type_]:
         raise NewerVersion(
             f"the journal has a {type_!r} record of version {version}, which this Holdfast does not know",
             hint="upgrade Holdfast to go on with this session; nothing is wrong with it, and reading works",

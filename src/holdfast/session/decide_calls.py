@@ -73,7 +73,7 @@ _CORRECTION = "Not run: this is the same call with the same result as before. Us
 
 def _stuck(turn: Turn, call: Call, looked: Looked) -> str | None:
     """The third identical call in a row with identical results is corrected; a fourth ends the turn."""
-    same = (call_key(call.tool, call.made), call_key(call.tool, looked.arguments or call.made))
+    same = ((call.tool, call.made), (call.tool, looked.arguments or call.made))
     if call.edited_by is not None or turn.repeats.key not in same:
         return None
     if turn.repeats.count >= limits.EQUAL_CALLS_IN_A_ROW:

@@ -99,18 +99,18 @@ def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> Sessi
             return _with_turn(state, event, _model_call_started)
         case ModelAnswered():
             return _with_turn(_batch_over(_line_used(state, event, event.line), event.turn), event, _model_answered)
-        case ToolStarted():
-            return _with_turn(state, event, _tool_started)
         case CallFinished():
             return _with_turn(_doubt_noted(state, event), event, _call_finished)
+        case ToolStarted():
+            return _with_turn(state, event, _tool_started)
+        case CallAllowed():
+            return _with_turn(state, event, _call_allowed)
         case InputAccepted():
             return _input_accepted(state, event)
         case TurnStarted():
             return _turn_started(state, event, at)
         case TurnEnded():
             return _turn_ended(state, event, seq)
-        case CallAllowed():
-            return _with_turn(state, event, _call_allowed)
         case ApprovalRequested():
             return _approval_requested(state, event, seq, at)
         case ApprovalAnswered():
@@ -532,6 +532,7 @@ def _update(turn: Turn, event: Event, call_id: CallId, allowed: tuple[CallStatus
 
 
 S = CallStatus
+_FINISHED = S.FINISHED
 
 
 def _call_allowed(turn: Turn, event: CallAllowed) -> Turn:
@@ -626,15 +627,25 @@ def _call_finished(turn: Turn, event: CallFinished) -> Turn:
             raise IllegalTransition(turn.phase, event, "it started: only its real outcome, or in doubt, can follow")
         return replace(call, status=S.FINISHED, outcome=event.outcome, text=event.text, code=event.code)
 
-    open_statuses = (S.PROPOSED, S.ALLOWED, S.WAITING, S.APPROVED, S.STARTED)
-    turn = _update(turn, event, event.call, open_statuses, move)
-    call = next(each for each in turn.calls if each.call == event.call)
+    finished: Call | None = None
+    calls, whole = [], True
+    for each in turn.calls:
+        if each.call == event.call:
+            if each.status is _FINISHED:
+                raise IllegalTransition(turn.phase, event, "the call is finished")
+            finished = move(each)
+            calls.append(finished)
+        else:
+            calls.append(each)
+            whole = whole and each.status is _FINISHED
+    if finished is None:
+        raise IllegalTransition(turn.phase, event, "no such call in the open batch")
+    own = turn.own
+    if whole:
+        own = own.extend(ResultMessage(each.call, each.tool, each.outcome or "error", each.text, each.provider_id) for each in calls)
     # That an outcome is unknown is said by recovery too, which is no step of an attempt.
-    turn = replace(turn, repeats=_repeats(turn.repeats, call), attempts=turn.attempts if event.outcome == "in_doubt" else 1)
-    if any(each.status is not S.FINISHED for each in turn.calls):
-        return turn
-    results = [ResultMessage(each.call, each.tool, each.outcome or "error", each.text, each.provider_id) for each in turn.calls]
-    return replace(turn, own=turn.own.extend(results))
+    attempts = turn.attempts if event.outcome == "in_doubt" else 1
+    return replace(turn, calls=tuple(calls), own=own, repeats=_repeats(turn.repeats, finished), attempts=attempts)
 
 
 def _is_answered_question(call: Call) -> bool:
@@ -645,9 +656,9 @@ def _is_answered_question(call: Call) -> bool:
 def _repeats(before: Repeats, call: Call) -> Repeats:
     if call.outcome in ("cancelled", "superseded"):
         return before
-    key, result = call_key(call.tool, call.arguments or call.made), text_digest(call.text)
     if call.code == "repeated":
         return replace(before, count=before.count + 1)
-    if key == before.key and result == before.result:
-        return Repeats(key, result, before.count + 1)
-    return Repeats(key, result, 1)
+    key = (call.tool, call.arguments or call.made)
+    if key == before.key and call.text == before.result:
+        return Repeats(key, call.text, before.count + 1)
+    return Repeats(key, call.text, 1)

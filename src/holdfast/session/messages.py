@@ -12,7 +12,7 @@ import msgspec
 from holdfast.ids import CallId
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """What a model call cost. Cost is in millionths of a US dollar, where the adapter knows prices."""
 
     input_tokens: int = 0

@@ -38,6 +38,9 @@ class CallStatus(StrEnum):
     FINISHED = "finished"
 
 
+_PROPOSED, _FINISHED = CallStatus.PROPOSED, CallStatus.FINISHED  # read twice for every event: a name is found faster than a member
+
+
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
     """One prompt of one call: as asked, and what came of it."""
 
@@ -99,9 +102,9 @@ class ModelCall(msgspec.Struct, frozen=True):
 
 
 class Repeats(msgspec.Struct, frozen=True):
-    """The same call with the same result, in a row."""
+    """The same call with the same result, in a row. Both as they are: the view holds them anyway."""
 
-    key: str = ""
+    key: tuple[str, str] = ("", "")  # tool, arguments
     result: str = ""
     count: int = 0
 
@@ -149,12 +152,13 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
             return Phase.PARKED
         if self.model_call is not None:
             return Phase.CALLING_MODEL
-        open_calls = [call for call in self.calls if call.status is not CallStatus.FINISHED]
-        if not open_calls:
-            return Phase.READY
-        if any(call.status is CallStatus.PROPOSED for call in open_calls):
-            return Phase.DECIDING
-        return Phase.RUNNING
+        phase = Phase.READY
+        for call in self.calls:
+            if call.status is _PROPOSED:
+                return Phase.DECIDING
+            if call.status is not _FINISHED:
+                phase = Phase.RUNNING
+        return phase
 
     @property
     def waiting(self) -> tuple[Call, ...]:

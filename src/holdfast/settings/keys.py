@@ -112,6 +112,9 @@ SECTIONS: Mapping[tuple[str, ...], Mapping[str, Key]] = {
     },
     ("serve",): {
         "host": Key(values.host, '`"127.0.0.1"`'),
-        "port": Key(values.whole_number(0, 65535), "`8787`"),
+        "port": Key(values.whole_number(0, 65535), "`8321`"),
+        "hosts": Key(values.list_of(values.some_text), "none"),
+        "allow_remote": Key(values.yes_or_no, "`false`"),
+        "workspace": Key(values.some_text, "the folder that `serve` was started in"),
     },
 }

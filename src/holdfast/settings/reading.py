@@ -197,4 +197,7 @@ _FIELDS: Mapping[tuple[Path, str], str] = {
     (("retention",), "quarantine"): "retain_quarantine_seconds",
     (("serve",), "host"): "serve_host",
     (("serve",), "port"): "serve_port",
+    (("serve",), "hosts"): "serve_hosts",
+    (("serve",), "allow_remote"): "serve_allow_remote",
+    (("serve",), "workspace"): "serve_workspace",
 }

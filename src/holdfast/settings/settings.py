@@ -69,7 +69,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retain_outputs_seconds: int | None = None
     retain_quarantine_seconds: int | None = None
     serve_host: str = "127.0.0.1"
-    serve_port: int = 8787
+    serve_port: int = 8321
+    serve_hosts: tuple[str, ...] = ()  # further names that a request's Host may say
+    serve_allow_remote: bool = False
+    serve_workspace: str | None = None  # where tools of messages over HTTP work; without it, where the server was started
 
     def agents(self) -> dict[str, AgentSpec]:
         """Those that settings describe; without any, one that is there to be tried."""

@@ -59,7 +59,7 @@ class Written:
 
 def test_what_was_written_holds() -> None:
     found = Written().judged()
-    assert (found.verdict, found.records, found.byte, found.detail) == ("holds", 20, None, None)
+    assert (found.verdict, found.records, found.byte, found.detail) == ("holds", 23, None, None)
 
 
 def test_flipping_any_byte_of_any_segment_is_seen() -> None:
@@ -94,7 +94,7 @@ def test_cutting_what_was_not_acknowledged_is_a_torn_tail_or_nothing() -> None:
 
 def test_whole_records_past_the_anchor_are_records() -> None:
     found = Written().anchored_at(5).judged()
-    assert (found.verdict, found.records) == ("holds", 20)
+    assert (found.verdict, found.records) == ("holds", 23)
 
 
 @pytest.mark.parametrize(

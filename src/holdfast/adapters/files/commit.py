@@ -36,8 +36,8 @@ class Batch:
     def __init__(self, files: SessionFiles, folder: int, fence: Fence, anchor: Anchor, *, writer: str, now: int) -> None:
         self._files, self._folder, self._base, self._anchor = files, folder, fence, anchor
         self._writer, self.now = writer, max(now, fence.at)
-        # Ahead of the durable position while a batch is being made; the same again after each flush.
-        self.fence = fence.copy()
+        # Ahead of the durable position while a batch is being made; the very same again after each flush.
+        self.fence = fence
         self.records: list[Record] = []
         self.may_use_reserve = False
         self._closing = b""
@@ -61,6 +61,7 @@ class Batch:
         if self._bytes + size > BATCH_BYTES_MAX or self.fence.offset >= self._files.segment_bytes:
             self.flush()  # segments are cut at the same places whether appends were committed together or one by one
         if not self._lines:
+            self.fence = self._base.copy()
             self._start_segment_if_full()
         for draft in drafts:
             line, record = self.fence.write(draft, at=self.now, epoch=self.fence.epoch if epoch is None else epoch, writer=self._writer)
@@ -94,7 +95,8 @@ class Batch:
             self._anchor = move_anchor(self._files, self.fence, self._anchor)
         except OSError as exc:
             raise InDoubt(f"{self._files.session}: the anchor could not be written ({exc})", hint="reopen") from exc
-        self._base.adopt(self.fence.copy())
+        self._base.adopt(self.fence)
+        self.fence = self._base
         self._files.must_rotate = False
         self._closing, self._lines, self._bytes, self._new_segment = b"", [], 0, False
 

@@ -30,6 +30,10 @@ _TOGETHER_MAX = 256  # appends in one commit; bounds how long the first waits fo
 deciding = threading.local()
 
 
+def _nobody_waits() -> None:
+    pass
+
+
 class Request:
     """One append on its way. Filled in by whoever leads."""
 
@@ -37,7 +41,7 @@ class Request:
         self.journal, self.decide, self.since, self.epoch, self.check = journal, decide, since, epoch, check
         self.result: Appended | None = None
         self.error: BaseException | None = None
-        self.wake: Callable[[], None] = lambda: None
+        self.wake: Callable[[], None] = _nobody_waits
         self.done = False
         # The caller's view of the commit: what was there before it, and how many of the commit's records come with it.
         self.before: list[Record] = []
@@ -131,8 +135,11 @@ class Lane:
     def _commit(self, requests: list[Request]) -> None:
         """Every request has an outcome afterwards."""
         try:
-            with self.files.locked() as folder:
-                self._commit_locked(folder, requests)
+            lock = self.files.acquire()
+            try:
+                self._commit_locked(lock.fd, requests)
+            finally:
+                lock.release()
         except (Damaged, Untrusted) as exc:
             self._seal(requests, exc)
         except KeyMissing as exc:
@@ -170,7 +177,8 @@ class Lane:
         for request in requests:
             request.journal.check_usable()
             caught = catch_up(self.files, folder, request.journal.fence, request.check, writer=self._host.writer, now=now)
-            request.journal.remember(caught.records)
+            if caught.records:
+                request.journal.remember(caught.records)
             anchor = caught.anchor
         if anchor is None:
             return

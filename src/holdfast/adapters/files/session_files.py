@@ -133,11 +133,7 @@ class SessionFiles:
             return []
 
     def has_segment(self, folder: int, number: int) -> bool:
-        try:
-            os.stat(self.name(number), dir_fd=folder, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return True
+        return os.access(f"{self.instance}.{number:08d}.jsonl", os.F_OK, dir_fd=folder)
 
     def open_segment(self, folder: int, number: int, flags: int = os.O_RDONLY) -> int:
         return open_file(folder, self.name(number), flags)
@@ -203,13 +199,4 @@ class SessionFiles:
         return Fence(self.keys, self.session, self.instance, number=number)
 
     def anchor_at(self, fence: Fence, counter: int, epoch: int) -> Anchor:
-        return Anchor(
-            generation=fence.generation,
-            counter=counter,
-            segment=fence.number,
-            length=fence.offset,
-            seq=fence.seq,
-            at=fence.at,
-            epoch=max(epoch, fence.epoch),
-            mac=fence.mac,
-        )
+        return Anchor(fence.generation, counter, fence.number, fence.offset, fence.seq, fence.at, max(epoch, fence.epoch), fence.mac)

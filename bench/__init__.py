@@ -1,0 +1,1 @@
+"""Our numbers, as ratios of one run on one machine."""

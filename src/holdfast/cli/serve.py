@@ -1,0 +1,116 @@
+"""`holdfast serve`: the gateway. Prints where the page is, with a one-time code, and runs until it is told to stop."""
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.options import Options, command, options_of
+from holdfast.cli.running import home_of, making_service, run
+from holdfast.errors import Unusable
+
+if TYPE_CHECKING:
+    from holdfast.gateway.context import GatewaySettings
+    from holdfast.gateway.serving import Serving
+    from holdfast.runtime.service import Service
+
+
+def register(app: typer.Typer) -> None:
+    @command(app, "serve", example="holdfast serve\nholdfast serve --port 9000")
+    def serve(
+        ctx: typer.Context,
+        host: Annotated[str | None, typer.Option("--host", metavar="H", help="Where to listen. [default: 127.0.0.1]")] = None,
+        port: Annotated[int | None, typer.Option("--port", metavar="P", min=0, max=65535, help="0 takes any free one. [default: 8321]")] = None,
+    ) -> None:
+        """
+        Serve this home over HTTP: the API, live streams and the page. Drives what is owed; stops on Ctrl-C.
+
+        The page's address carries a code that works once, for ten minutes. Other commands work on the same home meanwhile.
+        """
+        options = options_of(ctx)
+        run(lambda: _serve(options, host, port))
+
+
+async def _serve(options: Options, host: str | None, port: int | None) -> int:
+    from holdfast.cli.identity import refuse_tools, who
+
+    try:
+        from holdfast.gateway.serving import allow_many_files, open_serving, serve_until_signalled
+    except ModuleNotFoundError as exc:
+        raise Unusable(f"serving needs {exc.name}, which is not installed", code="missing_part", hint="pip install 'holdfast[serve]'") from exc
+
+    refuse_tools("serving a home")
+    _log_to_stderr()
+    allow_many_files()
+    me = who(home_of(options), None)
+    async with making_service(options) as service:
+        settings = _settings(home_of(options), host, port)
+        async with open_serving(service, settings, workspace=_workspace(service, home_of(options))) as serving:
+            _say(options, serving, me.person, await service.approvals())
+            await serve_until_signalled(serving)
+    options.out.note("stopped; what was accepted is safe, and prompts stand")
+    return 0
+
+
+def _settings(home: Path, host: str | None, port: int | None) -> "GatewaySettings":
+    from holdfast.gateway.context import GatewaySettings
+    from holdfast.settings import SettingsSource
+
+    now = SettingsSource(home).now()
+    return GatewaySettings(
+        host=host or now.serve_host,
+        port=now.serve_port if port is None else port,
+        hosts=now.serve_hosts,
+        allow_remote=now.serve_allow_remote,
+    )
+
+
+def _workspace(service: "Service", home: Path):  # type: ignore[no-untyped-def]  # a function of the gateway's own type
+    """Where tools of messages over HTTP work: settings of now, else the folder that we were started in."""
+    from holdfast.session.authority import Workspace
+    from holdfast.settings import SettingsSource
+
+    source, here = SettingsSource(home), Path.cwd()
+
+    def workspace() -> Workspace:
+        return service.world.workspace(source.now().serve_workspace or str(here))
+
+    return workspace
+
+
+def _say(options: Options, serving: "Serving", person: str, standing: "tuple[object, ...]") -> None:
+    """Once the socket is ours: whoever opens the address now waits a moment at most."""
+    address = serving.page_address(person, by=person)
+    if options.out.json:
+        options.out.object({"url": serving.address, "page": address, "person": person, "prompts_standing": len(standing)})
+        return
+    options.out.text(f"Holdfast for {person}: {address}")
+    options.out.note("the code in the address works once, for ten minutes; Ctrl-C stops")
+    if standing:
+        options.out.note(f"{len(standing)} prompt{'s' if len(standing) > 1 else ''} still stand{'s' if len(standing) == 1 else ''}")
+
+
+def _log_to_stderr() -> None:
+    """One JSON line for each event: no query, no header, no text of a message."""
+    import structlog
+
+    formatter = structlog.stdlib.ProcessorFormatter(
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        foreign_pre_chain=[
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+        ],
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("holdfast.gateway").setLevel(logging.INFO)

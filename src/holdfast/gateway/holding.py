@@ -1,0 +1,38 @@
+"""
+One server for a home: `flock` on a file in HOME/run, which dies with its owner and is never inherited. What stands in the file says who it is, for people.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.errors import Busy, Unusable
+
+_LOCK = "serve.lock"
+_TEXT_BYTES_MAX = 400
+
+
+@contextmanager
+def hold_home(home: Path, about: str) -> Generator[None, None, None]:
+    """While inside, no other process serves this home. `Busy` says who does."""
+    folder = home / "run"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as exc:
+        raise Unusable(f"{folder / _LOCK} can't be opened: {exc.strerror}", code="io", hint="it should be a plain file of yours") from exc
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, _TEXT_BYTES_MAX, 0).decode(errors="replace").strip() or "another process"
+            raise Busy(f"this home is served already, by {holder}", holder=holder, hint="use that one, or stop it first") from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"pid {os.getpid()}, {about}\n".encode(), 0)
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(fd)

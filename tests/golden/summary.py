@@ -1,0 +1,45 @@
+"""What a golden line remembers of the state that its record led to: enough to notice any change of meaning, in plain JSON."""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.session.authority import TurnContext
+from holdfast.session.react import react
+from holdfast.session.state import SessionState
+from holdfast.session.view import shared_messages, view_of
+
+
+def summary(state: SessionState) -> dict[str, Any]:
+    return {
+        "seq": state.seq,
+        "running": state.running,
+        "queued": [each.input for each in state.queued],
+        "owes": [str(effect) for effect in react(state)],
+        "turns": {
+            name: {
+                "phase": turn.phase.value,
+                "requester": turn.context.requester if isinstance(turn.context, TurnContext) else turn.context.reason,
+                "calls": [[call.tool, call.status.value, call.arguments, call.allowed_by, call.outcome] for call in turn.calls],
+                "view": msgspec.to_builtins(view_of(turn)),
+            }
+            for name, turn in state.turns.items()
+        },
+        "view": msgspec.to_builtins(shared_messages(state.view)),
+        "prompts": sorted(state.approvals),
+        "in_doubt": sorted(key for key, _ in state.in_doubt.items()),
+        "dedup": sorted(key for key, _ in state.dedup.items()),
+        "ended": state.turns_ended,
+        "model": state.model,
+        "deliveries": sorted(state.deliveries),
+        "usage": msgspec.to_builtins(state.usage),
+    }
+
+
+def facts(event: msgspec.Struct) -> dict[str, Any]:
+    """Every field with its value, defaults included."""
+    return {name: _plain(getattr(event, name)) for name in event.__struct_fields__}
+
+
+def _plain(value: object) -> Any:
+    return msgspec.json.decode(value if isinstance(value, msgspec.Raw) else msgspec.json.encode(value))

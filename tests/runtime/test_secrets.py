@@ -1,0 +1,59 @@
+"""S1: no known secret in a journal, a stream, a prompt or an error."""
+
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.runtime.secrecy import HIDDEN, Secrecy
+from holdfast.session.events import CallFinished, ModelAnswered
+from holdfast.testing.loop import in_loop
+
+from tests.runtime.conftest import Stage, alice
+from tests.runtime.test_pause_and_answer import of
+
+CANARY = 'canary-"7f3b'
+
+
+def knowing(home: Any) -> Any:
+    home.service.world.secrets = (CANARY,)
+    return home
+
+
+@in_loop
+async def test_a_message_that_holds_a_secret_is_refused_and_not_kept(stage: Stage) -> None:
+    ops = stage.agent([{"say": "hi"}])
+    async with stage.open(ops) as home:
+        knowing(home)
+        with pytest.raises(holdfast.Refused) as refused:
+            await home.send("ops/api", f"use {CANARY} please", source=alice)
+        assert (refused.value.code, CANARY in str(refused.value)) == ("secret", False)
+
+
+@in_loop
+async def test_what_a_model_says_of_a_secret_is_hidden_and_a_call_with_one_never_runs(stage: Stage) -> None:
+    call = {"tool": "look", "args": {"at": f"x {CANARY}"}}
+    ops = stage.agent([{"call": [call, {"tool": "look", "args": {"at": "y"}}], "say": f"I know {CANARY}"}, {"say": f"it is {CANARY}"}])
+    async with stage.open(ops) as home:
+        knowing(home)
+        turn = await home.send("ops/api", "go", source=alice)
+        assert turn.reply == f"it is {HIDDEN}"
+        journal = await home.service.world.store.open(turn.session)
+        stored = b"".join(journal.lines())
+        await journal.close()
+    assert b"canary" not in stored
+    events = await stage.events("ops/api")
+    assert of(ModelAnswered, events)[0].text == f"I know {HIDDEN}"
+    assert sorted((each.outcome, each.code or "") for each in of(CallFinished, events)) == [("denied", "secret"), ("ok", "")]
+    assert stage.effects.done == ["look y"]
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 100])
+def test_a_secret_cut_by_the_end_of_a_piece_is_hidden_from_followers(size: int) -> None:
+    heard: list[str] = []
+    streamed = Secrecy((CANARY,)).streamed(heard.append)
+    text = f"before {CANARY} after {CANARY}"
+    for start in range(0, len(text), size):
+        streamed.hear(text[start : start + size])
+    streamed.end()
+    assert "".join(heard) == f"before {HIDDEN} after {HIDDEN}"

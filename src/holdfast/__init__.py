@@ -58,6 +58,9 @@ if TYPE_CHECKING:
         Approval as Approval,
     )
     from holdfast.home import (
+        Followed as Followed,
+    )
+    from holdfast.home import (
         Grant as Grant,
     )
     from holdfast.home import (
@@ -94,6 +97,7 @@ _WHERE = {
     "CannotDrive": _ERRORS,
     "Delta": "holdfast.runtime.feed",
     "Fenced": _ERRORS,
+    "Followed": _HOME,
     "ForeignTurn": "holdfast.runtime.foreign",
     "Gate": "holdfast.runtime.foreign",
     "Grant": _HOME,

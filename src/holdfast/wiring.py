@@ -137,6 +137,7 @@ async def open_service(
         agents=specs,
         default_agent=agents[0].name if agents else settings.default_agent,
         policy=lambda: source.now().policy(),
+        compaction=lambda: source.now().compaction(),
         folder_identity=folder_identity,
         home=str(home),
         secrets=(*settings.secret_values(os.environ), *_provider_keys(os.environ)),

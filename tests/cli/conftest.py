@@ -50,18 +50,16 @@ class Cli:
         self.env |= {"HOLDFAST_HOME": str(home), "COLUMNS": "200"}
         self._started: list[subprocess.Popen[str]] = []
 
-    def __call__(self, *words: str, env: dict[str, str] | None = None, stdin: str | None = None, cwd: Path | None = None, **more: Any) -> Ran:
+    def __call__(self, *words: str, env: dict[str, str] | None = None, stdin: str = "", prefix: Sequence[str] = ()) -> Ran:
         done = subprocess.run(
-            [*COMMAND, *words],
-            cwd=cwd or self.cwd,
+            [*prefix, *COMMAND, *words],
+            cwd=self.cwd,
             env={**self.env, **(env or {})},
             input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
             capture_output=True,
             text=True,
             timeout=100,
             check=False,
-            **more,
         )
         assert "Traceback" not in done.stderr, done.stderr
         return Ran(done.returncode, done.stdout, done.stderr)

@@ -121,7 +121,9 @@ def test_edited_arguments_are_shown_again(cli: Cli) -> None:
 
 
 def test_a_question_is_answered_in_words(cli: Cli) -> None:
-    model = cli.script({"call": [{"tool": "ask_person", "args": {"question": "Which region?"}}]}, {"expect": {"last_tool_result_contains": "eu-1"}, "say": "fine"})
+    model = cli.script(
+        {"call": [{"tool": "ask_person", "args": {"question": "Which region?"}}]}, {"expect": {"last_tool_result_contains": "eu-1"}, "say": "fine"}
+    )
     (asked,) = cli.json("send", "ops/api", "go", "--model", model, "--as", "alice")["approvals"]
     ran = cli.answer(asked, "answer", "--reason", "eu-1")
     assert (ran.code, ran.json["reply"]) == (0, "fine")
@@ -150,7 +152,9 @@ def test_nor_can_a_process_that_a_tool_started_with_a_clean_environment(cli: Cli
         "sys.exit(subprocess.run(sys.argv[1:], env=own).returncode)"
     )
     words = [*COMMAND, "--json", "approvals", "answer", approval["id"], "approve_once", "--as", "alice"]
-    done = subprocess.run([sys.executable, "-c", program, *words], env={**cli.env, "HOLDFAST_TOOL": "c-x"}, cwd=cli.cwd, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], env={**cli.env, "HOLDFAST_TOOL": "c-x"}, cwd=cli.cwd, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, json.loads(done.stdout)["reason"]) == (6, "started_by_tool")
     assert cli.ran() == 0
 

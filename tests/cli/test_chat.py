@@ -5,8 +5,10 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,6 @@ import pytest
 
 from holdfast.cli.identity import login
 from holdfast.cli.pseudo_terminal import PseudoTerminal
-
-# They start real processes and wait for a terminal; together on one worker they don't starve each other.
-pytestmark = pytest.mark.xdist_group("terminal")
 
 SESSION = "ops/talk"
 CTRL_A, CTRL_C, CTRL_D, CTRL_K = "\x01", "\x03", "\x04", "\x0b"
@@ -143,6 +142,20 @@ def test_ctrl_c_cancels_the_running_turn_durably(desk: Desk) -> None:
     assert (shown["phase"], shown["owes"]) == ("idle", [])
 
 
+def test_ctrl_c_leaves_what_waits_for_others(desk: Desk) -> None:
+    """It means the turn that runs, and no other."""
+    desk.run("send", SESSION, "run: echo bob", "--as", "bob")
+    chat = desk.chat()
+    chat.wait_until_seen("bob may answer it")
+    asked(chat, "run: sleep 1000\r")
+    chat.type("approve_once\r")
+    chat.wait_until_seen("shell runs")
+    chat.type(CTRL_C)
+    chat.wait_until_seen("the turn was cancelled")
+    chat.wait_until_seen("you> ")
+    assert [each["may_answer"] for each in desk.run("approvals", "list")[1]["approvals"]] == [["bob"]]
+
+
 def test_ctrl_c_at_a_prompt_leaves_it_standing(desk: Desk) -> None:
     """It is no answer; the person may go on talking, or come back to it."""
     chat = desk.chat()
@@ -246,6 +259,22 @@ def test_a_changed_byte_ends_the_talk(desk: Desk) -> None:
     journal.write_bytes(journal.read_bytes().replace(b"echo done", b"echo dona"))
     chat.type("approve_once\r")
     assert chat.wait_until_over() == 4
+    assert desk.ran() == []
+
+
+def test_an_expired_prompt_is_told_closed_and_denied(desk: Desk) -> None:
+    """Past its time an answer is refused, and the closing is journalled (case 28)."""
+    desk.home.mkdir(mode=0o700)
+    (desk.home / "holdfast.toml").write_text('[approvals]\nexpires_after = "1s"\n')
+    chat = desk.chat()
+    asked(chat)
+    prompt = desk.run("approvals", "list", "--all")[1]["approvals"][0]
+    while datetime.now(UTC) < datetime.fromisoformat(prompt["expires_at"]):
+        time.sleep(0.05)
+    chat.type("approve_once\r")
+    chat.wait_until_seen("expired")
+    chat.wait_until_seen("is closed: expired")
+    chat.wait_until_seen("you> ")
     assert desk.ran() == []
 
 

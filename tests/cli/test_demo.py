@@ -12,8 +12,6 @@ from holdfast.cli.demo import _tell
 from holdfast.cli.demo_story import NotShown, Story
 from holdfast.cli.options import Options
 
-pytestmark = pytest.mark.xdist_group("terminal")
-
 STEPS = [
     "ask",
     "pause",
@@ -75,5 +73,5 @@ def test_a_step_that_does_not_hold_ends_it_with_1(tmp_path: Path, monkeypatch: p
         raise NotShown("the tool ran twice")
 
     monkeypatch.setattr(Story, "_ask", fail)
-    assert _tell(Options(), tmp_path, 0.0) == 1
+    assert _tell(Options(), tmp_path, 0.0, "") == 1
     assert capsys.readouterr().out == "Step 1 did not show what it claims: the tool ran twice\n"

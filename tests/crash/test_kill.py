@@ -56,7 +56,7 @@ def numbers(records: list[Record]) -> list[int]:
 
 async def check(home: Path, said: list[str]) -> None:
     acknowledged = [int(line.split()[1]) for line in said if line.startswith("ack")]
-    existing = await FileStore.open_existing(home) if home.exists() else None
+    existing = await FileStore.open_existing(home)
     if existing is not None:
         await existing.close()
     records, store = await recovered(home)
@@ -101,7 +101,7 @@ async def test_killed_in_the_middle_of_a_repair(tmp_path: Path, needs: Callable[
     """D3: whoever repairs a torn tail may die as well; the tail is cut and said in the end, and nobody is accused."""
     home = tmp_path / "home"
     assert killed_at(needs("strace"), home, "flock", 10_000)[-1] == "done"
-    segment = sorted((home / "sessions/ops/api").glob("*.jsonl"))[-1]
+    segment = max((home / "sessions/ops/api").glob("*.jsonl"))
     with segment.open("ab") as file:
         file.write(b'{"seq":99,"half a li')
     for when in (1, 2, 3):

@@ -1,7 +1,6 @@
 """Births: whole or not at all; two at once make one; leftovers are nobody's and are removed."""
 
 import asyncio
-import os
 import shutil
 import subprocess
 import sys
@@ -94,7 +93,7 @@ async def test_leftovers_of_a_birth_that_died_are_removed(files: Any) -> None:
     async with files.store() as store:
         folder = files.path / "sessions/ops/api"
         folder.mkdir(parents=True, mode=0o700)
-        os.chmod(files.path / "sessions", 0o700)
+        (files.path / "sessions").chmod(0o700)
         (folder / "i0.00000001.jsonl").write_bytes(b"half\n")
         (folder.parent / ".api.0123.tmp").mkdir()
         assert await store.sessions() == []

@@ -1,6 +1,7 @@
 """Paths and filesystems: what is not a plain file of ours, on a disk that keeps its word, is refused and not touched."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -71,10 +72,14 @@ async def test_no_folder_of_a_home_may_be_a_symlink(files: Any, tmp_path: Path, 
     away = tmp_path / "away"
     (files.path / part).rename(away)
     (files.path / part).symlink_to(away)
-    with pytest.raises(HoldfastError):
+
+    async def write() -> None:
         async with files.store() as store:
             journal = await store.open(OPS)
             await journal.append(files.says(1), since=journal.head)
+
+    with pytest.raises(HoldfastError):
+        await write()
 
 
 @in_loop
@@ -156,7 +161,7 @@ async def test_a_forked_child_is_refused(files: Any) -> None:
                 code = 0 if exc.code == "forked" else 2
             finally:
                 os._exit(code)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert os.waitstatus_to_exitcode((await asyncio.to_thread(os.waitpid, pid, 0))[1]) == 0
         await journal.append(files.says(1), since=journal.head)
         assert await files.numbers(journal) == [1]
 
@@ -173,7 +178,7 @@ async def test_a_full_table_of_descriptors_is_busy_and_passes(files: Any) -> Non
         taken: list[int] = []
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
         try:
-            with pytest.raises(OSError, match="Too many"):
+            with contextlib.suppress(OSError):
                 while True:
                     taken.append(os.open("/dev/null", os.O_RDONLY))
             with pytest.raises(HoldfastError):

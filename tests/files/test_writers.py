@@ -1,7 +1,6 @@
 """Many writers: tasks, threads and processes append to one session; all is kept, in one order, and nobody is accused."""
 
 import asyncio
-import subprocess
 import sys
 import threading
 from typing import Any
@@ -191,11 +190,9 @@ async def test_a_notice_reaches_every_listener_of_the_home(files: Any) -> None:
     )
     notifier = FileNotifier(home)
     async with notifier.listen() as one, FileNotifier(home).listen() as two:
-        dead = subprocess.run(
-            [sys.executable, "-c", "import socket,os,sys; os.chdir(sys.argv[1]); socket.socket(1, 2).bind('dead.sock')", str(home / "run")],
-            check=False,
-        )
-        assert dead.returncode == 0
+        bind = "import socket,os,sys; os.chdir(sys.argv[1]); socket.socket(1, 2).bind('dead.sock')"
+        dead = await asyncio.create_subprocess_exec(sys.executable, "-c", bind, str(home / "run"))
+        assert await dead.wait() == 0
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, str(home))
         assert await asyncio.wait_for(anext(one), 30) == OPS
         assert await asyncio.wait_for(anext(two), 30) == OPS
@@ -230,3 +227,43 @@ async def test_cancelling_an_append_waits_for_its_outcome(files: Any) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert await files.numbers(journal) == [1]
+
+
+@in_loop
+async def test_more_sessions_than_descriptors(files: Any) -> None:
+    """Open handles of quiet sessions keep no descriptor: six hundred of them live in a process that may have four hundred."""
+    import resource
+    from pathlib import Path
+
+    from holdfast.ids import InstanceId
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with files.store() as store:
+        journals = [await store.create(SessionId(f"ops/s{n}"), InstanceId(f"i{n}"), [], origin="created", by="tests") for n in range(600)]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 400, hard))
+        try:
+            for _ in range(2):
+                await asyncio.gather(*(journal.append(files.says(1), since=journal.head) for journal in journals))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@in_loop
+async def test_a_closed_store_leaves_no_descriptor(files: Any) -> None:
+    import gc
+    from pathlib import Path
+
+    from holdfast.ids import InstanceId
+
+    gc.collect()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    async with files.store() as store:
+        for number in range(5):
+            journal = await store.create(SessionId(f"ops/s{number}"), InstanceId(f"i{number}"), [], origin="created", by="tests")
+            await journal.append(files.says(1), since=journal.head)
+            claim = await journal.claim()
+            assert claim is not None
+            await journal.close()
+    del store, journal, claim
+    gc.collect()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -37,6 +37,11 @@ class Effects:
     def __init__(self) -> None:
         self.done: list[str] = []
         self.gates: dict[str, asyncio.Event] = {}
+        self._begun: dict[str, asyncio.Event] = {}
+
+    def begun(self, what: str) -> asyncio.Event:
+        """Set once the slow tool has begun that."""
+        return self._begun.setdefault(what, asyncio.Event())
 
     def tools(self) -> list[Any]:
         @holdfast.tool
@@ -55,6 +60,7 @@ class Effects:
         async def slow(what: str) -> str:
             """Takes until somebody lets it go."""
             self.done.append(f"began {what}")
+            self.begun(what).set()
             await self.gates.setdefault(what, asyncio.Event()).wait()
             self.done.append(what)
             return f"did {what}"
@@ -122,6 +128,16 @@ class Stage:
             await journal.load(lambda record: found.append(decode(record.type, record.version, record.body)))
             await journal.close()
         return found
+
+
+async def seen(home: Home, session: str, kind: type[Any], **fields: Any) -> Any:
+    """Follow a session until an event of that kind, with those fields, is in its journal."""
+    async for piece in home.follow(session, after=0):
+        if isinstance(piece, holdfast.Record):
+            event = decode(piece.type, piece.version, piece.body)
+            if isinstance(event, kind) and all(getattr(event, name) == value for name, value in fields.items()):
+                return event
+    raise AssertionError("following never ends")
 
 
 @pytest.fixture(params=["memory", "files"])

@@ -7,7 +7,6 @@ import pytest
 import holdfast
 from holdfast.session.events import ApprovalRequested, CallFinished, CallsProposed, ModelCallStarted, ToolStarted, TurnEnded
 from holdfast.testing.loop import in_loop
-
 from tests.runtime.conftest import Stage, alice, bob
 from tests.runtime.test_pause_and_answer import of
 
@@ -32,7 +31,8 @@ async def test_a_foreign_loop_is_gated_recorded_and_makes_no_model_call_of_ours(
 async def test_a_gated_call_waits_for_the_right_person(stage: Stage) -> None:
     async with stage.open(loop_agent(stage)) as home, home.turn("ops/api", "deploy", source=alice) as turn:
         gate = await turn.gate("act", {"what": "deploy"})
-        assert gate.waiting and gate.approval is not None
+        assert gate.waiting
+        assert gate.approval is not None
         waiting = asyncio.ensure_future(turn.wait(gate))
         assert (await home.answer(gate.approval, "approve_once", by=bob, wait=False)).reason == "wrong_approver"
         await home.answer(gate.approval, "approve_once", by=alice, wait=False)
@@ -64,9 +64,8 @@ async def test_a_loop_that_leaves_its_turn_has_failed_and_its_started_call_is_in
 
 @in_loop
 async def test_a_second_loop_on_a_driven_session_is_told_that_it_is_busy(stage: Stage) -> None:
-    async with stage.open(loop_agent(stage)) as here, stage.open(loop_agent(stage)) as there:
-        async with here.turn("ops/api", "first", source=alice) as turn:
-            with pytest.raises(holdfast.Busy):
-                async with there.turn("ops/api", "second", source=alice):
-                    pass
-            await turn.finish("done")
+    async with stage.open(loop_agent(stage)) as here, stage.open(loop_agent(stage)) as there, here.turn("ops/api", "first", source=alice) as turn:
+        with pytest.raises(holdfast.Busy):
+            async with there.turn("ops/api", "second", source=alice):
+                pass
+        await turn.finish("done")

@@ -7,7 +7,6 @@ import pytest
 import holdfast
 from holdfast.session.events import ApprovalAnswered, ApprovalRequested
 from holdfast.testing.loop import in_loop
-
 from tests.runtime.conftest import Stage, alice, bob
 from tests.runtime.test_pause_and_answer import act, of
 

@@ -10,7 +10,6 @@ from holdfast.session.authority import Audience
 from holdfast.session.events import AnswerRefused, ApprovalAnswered, ApprovalClosed, ApprovalRequested, CallFinished, ToolStarted, TurnEnded
 from holdfast.session.policy import Policy, Rule
 from holdfast.testing.loop import in_loop
-
 from tests.runtime.conftest import Stage, alice, bob, carol
 
 

@@ -8,7 +8,6 @@ import holdfast
 from holdfast.runtime.secrecy import HIDDEN, Secrecy
 from holdfast.session.events import CallFinished, ModelAnswered
 from holdfast.testing.loop import in_loop
-
 from tests.runtime.conftest import Stage, alice
 from tests.runtime.test_pause_and_answer import of
 

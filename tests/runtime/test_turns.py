@@ -23,15 +23,8 @@ from holdfast.session.events import (
 )
 from holdfast.session.policy import Policy, Rule
 from holdfast.testing.loop import in_loop
-
-from tests.runtime.conftest import Stage, alice, bob
+from tests.runtime.conftest import Stage, alice, bob, seen
 from tests.runtime.test_pause_and_answer import act, of
-
-
-async def until(condition: Any) -> None:
-    """Let the loop run until something holds; the test's own time limit bounds it."""
-    while not condition():
-        await asyncio.sleep(0.005)
 
 
 @in_loop
@@ -41,7 +34,7 @@ async def test_messages_of_two_people_are_two_turns_each_under_its_own_requester
     ops = stage.agent([slow, {"say": "one"}, {"say": "two"}, {"say": "three"}])
     async with stage.open(ops) as home:
         first = asyncio.ensure_future(home.send("ops/api", "start", source=alice))
-        await until(lambda: "began first" in stage.effects.done)
+        await stage.effects.begun("first").wait()
         queued = [await home.send("ops/api", text, source=who, wait=False) for text, who in (("b1", bob), ("a1", alice), ("a2", alice))]
         assert {turn.outcome for turn in queued} == {"queued"}
         stage.effects.gates["first"].set()
@@ -102,7 +95,7 @@ async def test_cancel_while_a_tool_runs_ends_it_in_doubt_and_never_as_cancelled(
     ops = stage.agent([{"call": [{"tool": "slow", "args": {"what": "x"}}]}, {"say": "never"}])
     async with stage.open(ops) as home:
         sending = asyncio.ensure_future(home.send("ops/api", "go", source=alice))
-        await until(lambda: "began x" in stage.effects.done)
+        await stage.effects.begun("x").wait()
         await home.cancel("ops/api", by=alice)
         assert (await sending).outcome == "cancelled"
     events = await stage.events("ops/api")
@@ -121,7 +114,7 @@ async def test_cancel_while_parked_and_while_thinking(stage: Stage) -> None:
         assert cancelled.outcome == "cancelled"
         assert (await home.answer(approval, "approve_once", by=alice)).reason == "cancelled"
         thinking = asyncio.ensure_future(home.send("ops/api", "think", source=alice))
-        await until(lambda: any(ledger.state.running for ledger in home.service.shelf.open_ledgers()))
+        await seen(home, "ops/api", ModelCallStarted, turn="t2")
         await home.cancel("ops/api", by=alice)
         assert (await thinking).outcome == "cancelled"
     assert stage.effects.done == []
@@ -232,27 +225,25 @@ async def test_no_model_call_is_made_when_the_message_could_not_be_kept(stage: S
 
 @in_loop
 async def test_a_lost_model_call_is_repeated_under_a_new_number(stage: Stage) -> None:
-    ops = stage.agent([{"sleep": 600, "say": "slow"}])
+    ops = stage.agent([{"say": "hello"}, {"sleep": 600, "say": "slow"}])
     async with stage.open(ops) as home:
+        await home.send("ops/api", "hi", source=alice)
         sending = asyncio.ensure_future(home.send("ops/api", "go", source=alice))
-        await until(lambda: any(ledger.state.running for ledger in home.service.shelf.open_ledgers()))
+        await seen(home, "ops/api", ModelCallStarted, turn="t2")
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
     quick = holdfast.Agent("ops", model=ops.model, tools=ops.tools)
     async with stage.open(quick) as home:
         resuming = asyncio.ensure_future(home.resume("ops/api"))
-        await until(
-            lambda: any(
-                t.model_call is not None and t.model_call.number == 2 for led in home.service.shelf.open_ledgers() for t in led.state.turns.values()
-            )
-        )
+        await seen(home, "ops/api", ModelCallStarted, turn="t2", number=2)
         resuming.cancel()
         with pytest.raises(asyncio.CancelledError):
             await resuming
     events = await stage.events("ops/api")
-    assert ([each.number for each in of(ModelCallStarted, events)], [each.number for each in of(ModelCallLost, events)]) == ([1, 2], [1])
-    assert of(ModelAnswered, events) == []
+    started = [(each.turn, each.number) for each in of(ModelCallStarted, events)]
+    assert (started, [each.number for each in of(ModelCallLost, events)]) == ([("t1", 1), ("t2", 1), ("t2", 2)], [1])
+    assert [each.turn for each in of(ModelAnswered, events)] == ["t1"]
 
 
 @in_loop
@@ -265,7 +256,7 @@ async def test_an_in_doubt_call_asks_again_whatever_grants_say(stage: Stage) -> 
         (approval,) = (await home.send("ops/api", "go", source=alice)).approvals
         await home.answer(approval, "approve_session", by=alice)
         sending = asyncio.ensure_future(home.send("ops/api", "slowly", source=alice))
-        await until(lambda: "began x" in stage.effects.done)
+        await stage.effects.begun("x").wait()
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending

@@ -44,7 +44,9 @@ def _load(app: str) -> "list[Agent]":
         raise Unusable(f"--app {app}: {exc}", code="bad_app", hint="check the name after the colon") from exc
     except Exception as exc:  # whatever a module of the user's raises while it is imported
         raise Unusable(
-            f"--app {app}: importing {module_name} failed: {type(exc).__name__}: {exc}", code="bad_app", hint="run `python -c 'import ...'` to see where"
+            f"--app {app}: importing {module_name} failed: {type(exc).__name__}: {exc}",
+            code="bad_app",
+            hint="run `python -c 'import ...'` to see where",
         ) from exc
     agents = [value] if isinstance(value, Agent) else list(value) if isinstance(value, (list, tuple)) else []
     if not agents or not all(isinstance(each, Agent) for each in agents):

@@ -24,7 +24,9 @@ def register(approvals: typer.Typer) -> None:
         approval: Annotated[str, typer.Argument(metavar="ID", help="The whole id; a part of it is refused.", autocompletion=completing.approvals)],
         option: Annotated[str, typer.Argument(metavar="OPTION", help="One of those that the prompt offers.", autocompletion=completing.options)],
         as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Answer as this person: an assertion by the home's owner.")] = None,
-        reason: Annotated[str | None, typer.Option("--reason", metavar="R", help="Why; the model is told. For a question, the answer's words.")] = None,
+        reason: Annotated[
+            str | None, typer.Option("--reason", metavar="R", help="Why; the model is told. For a question, the answer's words.")
+        ] = None,
         arguments: Annotated[str | None, typer.Option("--arguments", metavar="JSON", help="With edit: the new arguments, whole.")] = None,
         digest: Annotated[str | None, typer.Option("--digest", metavar="D", help="Refuse if the prompt's digest is another than this.")] = None,
         answer_id: Annotated[str | None, typer.Option("--answer-id", metavar="A", help="The same id and answer again is the same answer.")] = None,
@@ -61,7 +63,7 @@ async def _answer(
             refuse_tools("answering")
             me = who(home_of(options), asserted)
             if service is None:
-                raise unknown(approval)  # noqa: TRY301
+                raise unknown(approval)
             report = await service.answer(
                 ApprovalId(approval),
                 option,
@@ -89,9 +91,11 @@ def _arguments(text: str | None) -> Any:
     try:
         value = strict_json(text.encode(), what="--arguments")
     except (UnicodeEncodeError, Refused) as exc:
-        raise Unusable(f"--arguments is no JSON that can be taken: {exc}", code="malformed", hint="one JSON object, such as '{\"command\": \"ls\"}'") from exc
+        raise Unusable(
+            f"--arguments is no JSON that can be taken: {exc}", code="malformed", hint='one JSON object, such as \'{"command": "ls"}\''
+        ) from exc
     if not isinstance(value, dict):
-        raise Unusable("--arguments is no JSON object", code="malformed", hint="one JSON object, such as '{\"command\": \"ls\"}'")
+        raise Unusable("--arguments is no JSON object", code="malformed", hint='one JSON object, such as \'{"command": "ls"}\'')
     return value
 
 
@@ -99,7 +103,7 @@ def _told(options: Options, report: "AnswerReport") -> int:
     from holdfast.cli.telling import turn_text
     from holdfast.cli.turns import fields_of
 
-    code = _EXIT_OF_RESULT.get(report.result, EXIT_OF_OUTCOME[report.turn.outcome])
+    code = _exit_code(report)
     if options.out.json:
         options.out.object({**fields_of(report.turn), "result": report.result, "reason": report.reason})
         return code
@@ -113,6 +117,14 @@ def _told(options: Options, report: "AnswerReport") -> int:
     if report.turn.error is not None:
         options.out.told(report.turn.error.message, report.turn.error.hint)
     return code
+
+
+def _exit_code(report: "AnswerReport") -> int:
+    """Recorded and handed on is done; recorded, and then stopped short by the disk or a takeover, is not."""
+    turn = report.turn
+    if turn.error is not None and turn.outcome in {"running", "waiting", "sealed"} and turn.error.code != "cannot_drive":
+        return 4 if turn.outcome == "sealed" else 5
+    return _EXIT_OF_RESULT.get(report.result, EXIT_OF_OUTCOME[turn.outcome])
 
 
 async def _failed(options: Options, service: "Service | None", approval: str, error: HoldfastError) -> int:

@@ -54,7 +54,15 @@ async def _list(options: Options, for_: str | None, *, everything: bool) -> int:
 
 def _row(approval: "ApprovalReport") -> tuple[str, ...]:
     state = approval.closed_as or (f"{approval.option} by {approval.answered_by}" if approval.answered_by else "waits")
-    return approval.id, approval.session, approval.tool, state, ", ".join(approval.may_answer), approval.expires_at[:16], encoded(approval.arguments)[:60]
+    return (
+        approval.id,
+        approval.session,
+        approval.tool,
+        state,
+        ", ".join(approval.may_answer),
+        approval.expires_at[:16],
+        encoded(approval.arguments)[:60],
+    )
 
 
 async def _show(options: Options, approval: str) -> int:

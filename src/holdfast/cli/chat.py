@@ -20,13 +20,14 @@ from holdfast.cli.running import home_of, making_service, run
 
 if TYPE_CHECKING:
     from holdfast.cli.chat_keyboard import Keyboard
+    from holdfast.ids import TurnId
     from holdfast.runtime.reports import ApprovalReport, TurnReport
     from holdfast.runtime.service import Service
     from holdfast.session.authority import Workspace
 
 _RECALLED = 40  # records of before that are told on entering
 _HELP = """\
-/prompts  ask again what was set aside      /cancel  cancel what runs or waits
+/prompts  ask again what was set aside      /cancel  cancel all that is open here
 /help     this                              /quit    leave (Ctrl-D too); what waits goes on waiting"""
 
 
@@ -277,7 +278,7 @@ class Chat:
         if choice.option == chat_prompts.LATER:
             self._aside.add(approval.id)
         elif choice.option == chat_prompts.CANCEL:
-            await self._cancel()
+            await self._cancel(approval.turn)
         else:
             await self._answer(approval, choice.option, reason=choice.reason, arguments=choice.arguments)
 
@@ -288,9 +289,11 @@ class Chat:
                 approval.id, option, by=person.person, digest=approval.digest, reason=reason, arguments=arguments, asserted_by=person.asserted_by
             )
         )
-        if report is not None and report.result == "deferred":
+        if report is None:
+            await self._do(self._service.resume(self._session, by=person.person))  # an expired prompt is closed, and its turn goes on
+        elif report.result == "deferred":
             self._screen.say("- kept; nothing runs before its siblings are answered too", "dim")
-        elif report is not None and report.result == "handed_on":
+        elif report.result == "handed_on":
             self._screen.say(f"- kept; a process that has the tool goes on ({report.reason or 'handed on'})", "dim")
 
     # --- work
@@ -306,20 +309,19 @@ class Chat:
         loop = asyncio.get_running_loop()
         self._cancels = 0
         loop.add_signal_handler(signal.SIGINT, self._interrupted)
+        result = None
         try:
-            return await work
+            result = await work
         except Untrusted:
             raise
         except HoldfastError as exc:
             if exc.code == "sealed":
                 raise
             self._screen.say(f"{exc.code}: {exc.message}" + (f"\n  {exc.hint}" if exc.hint else ""), "yellow")
-            if exc.code == "expired":
-                await self._service.resume(self._session, by=self._who.person)  # closes it, durably, and goes on
-            return None
         finally:
             loop.remove_signal_handler(signal.SIGINT)
-            await self._heard_all()
+        await self._heard_all()
+        return result
 
     async def _heard_all(self) -> None:
         """Let the follower tell what has been appended, before anything else is put on the screen."""
@@ -335,15 +337,24 @@ class Chat:
     def _interrupted(self) -> None:
         self._cancels += 1
         if self._group is not None and self._cancels == 1:
-            self._group.create_task(self._cancel())
+            self._group.create_task(self._cancel_running())
         else:
             self._screen.say("- cancelled already; a call that has started ends with its real outcome, or in doubt", "dim")
 
-    async def _cancel(self) -> None:
+    async def _cancel_running(self) -> None:
+        """The turn that runs, or is next; requests that wait for somebody's answer are left alone."""
+        async with self._service.shelf.use(self._name) as ledger:
+            state = ledger.state
+            turn = state.running or (state.queued[0].turn if state.queued else None)
+        if turn is not None:
+            await self._cancel(turn)
+
+    async def _cancel(self, turn: "TurnId | None" = None) -> None:
+        """Durable when it returns. Without a turn: everything that is open."""
         from holdfast.errors import HoldfastError
 
         try:
-            await self._service.cancel(self._session, by=self._who.person, may_all=self._who.may_all)
+            await self._service.cancel(self._session, by=self._who.person, turn=turn, may_all=self._who.may_all)
         except HoldfastError as exc:
             self._screen.say(f"{exc.code}: {exc.message}", "yellow")
 

@@ -46,6 +46,7 @@ class News:
         self._tools: dict[str, str] = {}  # by call
         self._calling = False
         self._streamed = ""  # of the model call that is out
+        self._said = ""  # the last answer
         self._late = ""  # said from the record already; the pieces of it may still come
 
     def piece(self, piece: Delta | Gap) -> None:
@@ -53,6 +54,9 @@ class News:
             return
         if piece.kind == "output":
             self._screen.stream(piece.text, style="dim", bar="> ")
+            return
+        if piece.kind == "compaction":
+            self._note(piece.text)
             return
         if self._late.startswith(piece.text):
             self._late = self._late[len(piece.text) :]
@@ -101,7 +105,7 @@ class News:
                 self._note("the process that drove this turn died; it goes on from the journal")
             case TurnCancelled(by=by):
                 self._note(f"cancelled by {by}")
-            case TurnEnded(outcome=outcome) if outcome != "completed":
+            case TurnEnded():
                 self._ended(event)
             case _:
                 pass
@@ -121,7 +125,7 @@ class News:
         rest = text[len(self._streamed) :]
         if rest:
             self._screen.stream(rest)
-        self._late, self._streamed = rest, ""
+        self._said, self._late, self._streamed = text, rest, ""
         self._screen.end_stream()
 
     def _no_answer(self, event: ModelCallFailed | ModelCallLost | ModelAnswerDropped) -> None:
@@ -135,6 +139,11 @@ class News:
                 self._note(f"an answer came too late and was dropped: {reason}")
 
     def _ended(self, event: TurnEnded) -> None:
+        if event.outcome == "completed":
+            if event.reply and event.reply != self._said:  # of a loop that is not ours, whose answers are no records
+                self._screen.stream(event.reply)
+                self._screen.end_stream()
+            return
         why = ": ".join(each for each in (event.code, event.message) if each)
         self._note(f"the turn {'was ' if event.outcome != 'failed' else ''}{event.outcome}{' (' + why + ')' if why else ''}", "yellow")
         if event.hint:

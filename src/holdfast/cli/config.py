@@ -59,7 +59,10 @@ def sections_of(settings: "Settings") -> dict[str, dict[str, Any]]:
     return {
         **{f"agents.{name}": {"model": spec.model, "instructions": spec.instructions, "tools": list(spec.tools)} for name, spec in agents.items()},
         **{f"people.{name}": dict(identities) for name, identities in settings.people.items()},
-        **{f"policy.{audience.value}": {tool: _rule(msgspec.to_builtins(rule)) for tool, rule in rules.items()} for audience, rules in settings.rules.items()},
+        **{
+            f"policy.{audience.value}": {tool: _rule(msgspec.to_builtins(rule)) for tool, rule in rules.items()}
+            for audience, rules in settings.rules.items()
+        },
         "approvals": {
             "expires_after": _duration(settings.approvals_expire_after_seconds),
             "prompts_per_turn_max": settings.prompts_per_turn_max,

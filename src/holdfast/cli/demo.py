@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
 def _demo(options: Options, *, keep: bool, pause_seconds: float) -> int:
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     try:
-        return _tell(options, folder, pause_seconds)
+        return _tell(options, folder, pause_seconds, "It is kept, to look at." if keep else "Nothing of it is left behind.")
     finally:
         if keep:
             options.out.note(f"kept: `holdfast --home {folder / 'home'} sessions list` looks at it")
@@ -43,7 +43,7 @@ def _demo(options: Options, *, keep: bool, pause_seconds: float) -> int:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _tell(options: Options, folder: Path, pause_seconds: float) -> int:
+def _tell(options: Options, folder: Path, pause_seconds: float, leaving: str) -> int:
     from holdfast.cli.demo_story import NotShown, Story
 
     started = time.monotonic()
@@ -57,7 +57,7 @@ def _tell(options: Options, folder: Path, pause_seconds: float) -> int:
         options.out.result({"step": number + 1, "ok": False, "says": str(exc)}, f"Step {number + 1} did not show what it claims: {exc}")
         return 1
     seconds = time.monotonic() - started
-    end = f"All {number} steps held, in {seconds:.1f} s. Nothing of it is left behind. Next: `holdfast chat`, and the README."
+    end = f"All {number} steps held, in {seconds:.1f} s. {leaving} Next: `holdfast chat`, and the README."
     options.out.result({"step": "end", "ok": True, "says": end, "steps": number}, end)
     return 0
 
@@ -79,5 +79,5 @@ def _show_in_colour(number: int, step: "Step") -> None:
     console = Console(highlight=False)
     console.print(Text.assemble((f"{number:2}. ", "dim"), (step.name, "bold cyan"), ": ", step.says))
     for line in step.shows:
-        console.print(Padding(Text(line, style="green"), (0, 0, 0, 6)))
+        console.print(Padding(Text(line, style="green"), (0, 0, 0, 6), expand=False))
     console.print()

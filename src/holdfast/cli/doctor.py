@@ -16,7 +16,7 @@ import typer
 
 from holdfast.cli.options import Options, command, options_of
 from holdfast.cli.output import error_from_os
-from holdfast.cli.running import home_of, run
+from holdfast.cli.running import run
 from holdfast.errors import HoldfastError, Unusable
 from holdfast.limits import MIB
 
@@ -51,7 +51,9 @@ def register(app: typer.Typer) -> None:
 
 
 async def _doctor(options: Options) -> int:
-    findings = await examine(home_of(options))
+    from holdfast.wiring import home_path
+
+    findings = await examine(home_path(options.home))
     problems = sum(each.state == "problem" for each in findings)
     if options.out.json:
         options.out.object({"checks": [each._asdict() for each in findings], "problems": problems})
@@ -62,12 +64,12 @@ async def _doctor(options: Options) -> int:
 
 
 async def examine(home: Path) -> list[Finding]:
-    findings = [_python(), *_home(home)]
     settings, told = _settings(home)
-    findings += [*told, *_confinement(home, settings)]
-    if not home.is_dir():
-        return findings
-    return [*findings, *_disk(home), *_keys(home), *_sockets(home), *await _sessions(home, settings)]
+    return [_python(), *_home(home), *told, *_confinement(home, settings), *_inside(home), *await _sessions(home, settings)]
+
+
+def _inside(home: Path) -> list[Finding]:
+    return [*_disk(home), *_keys(home), *_sockets(home)] if home.is_dir() else []
 
 
 def _python() -> Finding:
@@ -213,7 +215,9 @@ async def _home_journal(store: "FileStore") -> list[Finding]:
     verdict = await store.verify_session(SessionId("_home"))
     if verdict.verdict in {"holds", "torn_tail"} and not verdict.sealed:
         return [Finding("home journal", "ok", f"{verdict.records} records")]
-    return [Finding("home journal", "problem", f"{verdict.verdict}: {verdict.detail}", "restore the home from a backup; reading and export still work")]
+    return [
+        Finding("home journal", "problem", f"{verdict.verdict}: {verdict.detail}", "restore the home from a backup; reading and export still work")
+    ]
 
 
 async def _sealed(store: "FileStore") -> list[Finding]:

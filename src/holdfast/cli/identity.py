@@ -75,7 +75,9 @@ def _name(text: str) -> str:
 
     if not is_name(text):
         raise Unusable(
-            f"{text!r} is no name of a person", code="malformed", hint="in Unicode normal form C, nothing invisible, no spaces at its ends, 128 at most"
+            f"{text!r} is no name of a person",
+            code="malformed",
+            hint="in Unicode normal form C, nothing invisible, no spaces at its ends, 128 at most",
         )
     return text
 

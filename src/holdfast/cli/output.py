@@ -61,7 +61,9 @@ def error_from_os(exc: OSError) -> HoldfastError:
     if exc.errno in {errno.ENOSPC, errno.EDQUOT}:
         return NotSaved(what, hint="make room on the disk, then try again; nothing that was acknowledged is lost")
     if exc.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
-        return Refused(what, code="not_permitted", hint="check who owns the home and its mode, or name another one with --home; `holdfast doctor` looks")
+        return Refused(
+            what, code="not_permitted", hint="check who owns the home and its mode, or name another one with --home; `holdfast doctor` looks"
+        )
     return Busy(what, code="io", hint="`holdfast doctor` looks for the reason")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -33,9 +34,21 @@ async def _until_stopped(work: Work) -> int:
 
 
 def home_of(options: Options) -> Path:
+    """Where the home is, or will be. Somebody else's is said to be theirs before anything of it is looked at."""
     from holdfast.wiring import home_path
 
-    return home_path(options.home)
+    home = home_path(options.home)
+    try:
+        owner = home.stat().st_uid
+    except (FileNotFoundError, NotADirectoryError):
+        return home
+    if owner != os.geteuid():
+        raise Unusable(
+            f"{home} belongs to uid {owner}, and you are {os.geteuid()}",
+            code="unsafe_path",
+            hint="run as its owner, or name another home with --home",
+        )
+    return home
 
 
 @asynccontextmanager

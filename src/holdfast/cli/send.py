@@ -27,16 +27,22 @@ def register(app: typer.Typer) -> None:
     @command(app, "send", example='holdfast send ops/api "what time is it?"\nholdfast send ops/api "shell command=\'ls -l\'" --workspace .')
     def send(
         ctx: typer.Context,
-        session: Annotated[str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)],
+        session: Annotated[
+            str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)
+        ],
         text: Annotated[str, typer.Argument(metavar="TEXT", help="The message; - reads it from stdin.")],
         as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Speak as this person: an assertion by the home's owner.")] = None,
-        model: Annotated[str | None, typer.Option("--model", metavar="M", help="demo, script:FILE, or PROVIDER:NAME. Remembered by the session.")] = None,
+        model: Annotated[
+            str | None, typer.Option("--model", metavar="M", help="demo, script:FILE, or PROVIDER:NAME. Remembered by the session.")
+        ] = None,
         agent: Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Which agent to talk to. Remembered by the session.")] = None,
         dedup: Annotated[str | None, typer.Option("--dedup", metavar="KEY", help="The same key and text again is the same message.")] = None,
         workspace: Annotated[
             str | None, typer.Option("--workspace", metavar="DIR", help="Where its tools work. [default: the last one, else this folder]")
         ] = None,
-        channel: Annotated[Channel, typer.Option("--channel", metavar="C", help="local, webhook, reminder, or none: whom it comes from.")] = Channel.local,
+        channel: Annotated[
+            Channel, typer.Option("--channel", metavar="C", help="local, webhook, reminder, or none: whom it comes from.")
+        ] = Channel.local,
         no_wait: Annotated[bool, typer.Option("--no-wait", help="Take the message in, and leave its turn to whoever drives.")] = False,
     ) -> None:
         """

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holdfast.gateway.problems import Problem, problem, problem_response
 
 HEADERS_MAX = 64
+HEAD_BYTES_MAX = 32 * 1024
 SECURITY_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -67,8 +68,9 @@ class Guard:
             return problem(403, "wrong_host", "this server does not answer under that name", "use the address that `holdfast serve` printed")
         if not self._is_own_page(headers, host[0]) or not self._is_own_fetch(scope, headers):
             return problem(403, "wrong_origin", "another site's page may not use this server")
-        if len(headers) > HEADERS_MAX:
-            return problem(400, "malformed", f"more than {HEADERS_MAX} headers")
+        size = len(raw) + len(scope["query_string"]) + sum(len(name) + len(value) for name, value in headers)
+        if len(headers) > HEADERS_MAX or size > HEAD_BYTES_MAX:
+            return problem(400, "malformed", f"a request's head has at most {HEADERS_MAX} headers and {HEAD_BYTES_MAX} bytes")
         if _values(headers, b"upgrade") or scope["method"] == "CONNECT":
             return problem(400, "malformed", "this server speaks HTTP only; nothing is upgraded", "follow a session with GET .../events")
         if not _PATH.match(raw):

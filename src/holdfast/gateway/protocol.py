@@ -12,10 +12,10 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from holdfast.gateway.guard import HEAD_BYTES_MAX
 from holdfast.gateway.problems import PROBLEM_TYPE, problem
 
 SILENT_SECONDS = 15.0  # from a connection's start to its first whole request head
-HEAD_BYTES_MAX = 32 * 1024
 
 
 class Protocol(H11Protocol):

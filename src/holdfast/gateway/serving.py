@@ -23,7 +23,8 @@ from holdfast.gateway.app import make_app
 from holdfast.gateway.codes import Offer
 from holdfast.gateway.context import Gateway, GatewaySettings
 from holdfast.gateway.holding import hold_home
-from holdfast.gateway.protocol import HEAD_BYTES_MAX, Protocol
+from holdfast.gateway.guard import HEAD_BYTES_MAX
+from holdfast.gateway.protocol import Protocol
 from holdfast.gateway.tokens import SCOPES
 from holdfast.runtime.service import Service
 from holdfast.session.authority import Workspace

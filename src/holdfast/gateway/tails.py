@@ -27,7 +27,7 @@ ENDING_SECONDS = 2.0  # an ended stream that has not gone by itself is cut
 STALLED_SECONDS = 60.0  # a client that takes nothing for so long has gone
 _KEPT_FRAMES = 512
 _KEPT_BYTES = 4 * 1024 * 1024
-_PAGE_BYTES = 256 * 1024  # what one follower is given at once
+_PAGE_BYTES = 64 * 1024  # what one follower is given at once, and so what one that takes nothing holds
 _READING_AT_ONCE = 8
 
 Circles = dict[str, tuple[str, str]]

@@ -20,7 +20,7 @@ _LONG_DIGITS = re.compile(rb"[0-9]{16}")
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _INTEGER_DIGITS_MAX = len(str(INTEGER_MAX))
-_NOT_DIGITS = bytes(byte for byte in range(256) if not 0x30 <= byte <= 0x39)
+_NOT_DIGITS = bytes(set(range(256)) - set(b"0123456789"))
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode

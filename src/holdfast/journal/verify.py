@@ -19,7 +19,6 @@ from holdfast.ids import SessionId
 from holdfast.journal.anchor import Anchor
 from holdfast.journal.fence import Fence
 from holdfast.journal.record import Record
-from holdfast.journal.segment import is_own
 from holdfast.limits import BATCH_BYTES_MAX
 
 VerdictName = Literal["holds", "torn_tail", "broken", "cut_short", "unreadable"]

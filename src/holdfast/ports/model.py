@@ -58,6 +58,8 @@ class Model(Protocol):
         """The size of its window, where known."""
         ...
 
+    # A model that can't summarise (a script, the demo) has `summarises = False`; then older turns are made smaller without a model, the same way every time.
+
     async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer: ...
 
 

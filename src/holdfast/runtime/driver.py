@@ -16,11 +16,12 @@ from holdfast.ids import CallId, TurnId
 from holdfast.ports.journal_store import Check
 from holdfast.ports.model import ModelFailed
 from holdfast.ports.tools import ProcessFacts
+from holdfast.runtime.compactor import Compactor
 from holdfast.runtime.feed import Delta, Feed
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Ledger, payload
 from holdfast.runtime.looking import agent_tools, look, tool_for
-from holdfast.runtime.model_call import ask_model, is_final, request_for, retry_delay
+from holdfast.runtime.model_call import ask_model, is_final, overhead_chars, request_for, retry_delay
 from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.tool_call import run_tool
 from holdfast.runtime.world import World
@@ -110,6 +111,7 @@ class Driver:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._last_failure: ModelFailed | None = None
         self._secrecy = Secrecy(world.secrets)
+        self._compactor = Compactor(world, ledger, feed, ledger.drive)
         self.owns_claim = False
 
     async def claim(self) -> bool:
@@ -252,7 +254,10 @@ class Driver:
             return
         if (delay := retry_delay(turn, self._last_failure, world.model_times)) > 0 and turn.model_call is None:
             await world.clock.sleep(delay)
-        if turn.model_call is None:
+        if turn.model_call is None or turn.model_call.epoch == self._epoch:
+            await self._compactor.before_call(turn_id, extra_chars=overhead_chars(world, turn, world.policy()))
+            turn = ledger.state.turns.get(turn_id)
+        if turn is not None and turn.model_call is None:
             await ledger.drive(StartModelCall(turn=turn_id, epoch=self._epoch, policy=world.policy()))
             turn = ledger.state.turns.get(turn_id)
         if turn is None or turn.model_call is None or turn.model_call.epoch != self._epoch:

@@ -21,7 +21,7 @@ class Delta(msgspec.Struct, frozen=True, tag=True):
 
     session: SessionId
     turn: TurnId
-    kind: str  # text, output
+    kind: str  # text, output; compaction: how making room in the view goes
     text: str
     call: str | None = None
 

@@ -77,6 +77,14 @@ class Ledger:
             raise
         return ledger
 
+    @classmethod
+    async def read_only(cls, journal: Journal, newer: NewerVersion) -> "Ledger":
+        """A session with a genuine record of a newer Holdfast: it can be looked at up to there, and is never written (D8)."""
+        ledger = cls(journal)
+        ledger.newer = newer
+        await ledger._load_what_verifies()
+        return ledger
+
     async def _load_what_verifies(self) -> None:
         try:
             await self.journal.load(self._fold)
@@ -93,6 +101,8 @@ class Ledger:
 
     @property
     def attempt(self) -> Attempt:
+        if self.newer is not None:
+            raise self.newer
         if self._attempt is None:
             mark = self.journal.sealed
             why = f"{mark.code}: {mark.detail}" if mark else "it can't be written"

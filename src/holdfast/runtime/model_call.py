@@ -23,15 +23,23 @@ RETRY_SECONDS_MAX = 30.0
 
 
 def request_for(world: World, state: SessionState, turn: Turn, policy: Policy) -> ModelRequest:
-    agent = world.agent(turn.agent)
-    definitions = [tool.definition for tool in agent_tools(world, agent).values()]
-    shown = [each for each in definitions if not isinstance(turn.context, TurnContext) or offered(turn.context, each, policy)]
     return ModelRequest(
-        instructions=agent.instructions,
+        instructions=world.agent(turn.agent).instructions,
         messages=view_of(turn),
-        tools=tuple(_schema(each) for each in shown),
+        tools=tuple(_schema(each) for each in _shown(world, turn, policy)),
         script_lines_used=frozenset(range(state.scripts.get(turn.model, 0))),
     )
+
+
+def overhead_chars(world: World, turn: Turn, policy: Policy) -> int:
+    """What a request holds besides the view."""
+    shown = _shown(world, turn, policy)
+    return len(world.agent(turn.agent).instructions) + sum(len(each.name) + len(each.description) + len(each.parameters) for each in shown)
+
+
+def _shown(world: World, turn: Turn, policy: Policy) -> list[ToolDefinition]:
+    definitions = [tool.definition for tool in agent_tools(world, world.agent(turn.agent)).values()]
+    return [each for each in definitions if not isinstance(turn.context, TurnContext) or offered(turn.context, each, policy)]
 
 
 def _schema(definition: ToolDefinition) -> ToolSchema:
@@ -54,13 +62,15 @@ async def ask_model(model: Model, request: ModelRequest, *, on_text: OnText, tim
 
 
 def is_final(failure: ModelFailed, turn: Turn) -> bool:
-    """Whether another try of the same call could not help, or the tries are used up."""
+    """Whether another try of the same call could not help, or the tries are used up. A first overflow is mended by a summary."""
+    if failure.kind == "overflow":
+        return turn.overflows > 0
     return not failure.may_pass or turn.model_failures + 1 >= limits.MODEL_RETRIES_MAX
 
 
 def retry_delay(turn: Turn, failure: ModelFailed | None, times: ModelTimes) -> float:
     """Before the next try: what the provider asked for, else twice as long each time."""
-    if turn.model_failures == 0:
+    if turn.model_failures == 0 or turn.last_failure == "overflow":
         return 0.0
     asked = failure.retry_after_seconds if failure is not None else None
     wanted = asked if asked is not None else times.retry_seconds * 2 ** (turn.model_failures - 1)

@@ -7,6 +7,7 @@ or paused. Nothing here decides anything about a turn; that is `session/`. Nothi
 
 import asyncio
 import base64
+import logging
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,11 +15,12 @@ from typing import Any, Self
 
 import msgspec
 
-from holdfast.errors import Busy, CannotDrive, Refused, Unusable
+from holdfast.errors import Busy, CannotDrive, HoldfastError, Refused, Untrusted, Unusable
 from holdfast.ids import ApprovalId, GrantId, InstanceId, SessionId, TurnId, session_id
 from holdfast.ports.journal_store import Check, Draft, Record
 from holdfast.ports.tools import InvalidArguments
 from holdfast.runtime import listing
+from holdfast.runtime.compactor import CompactionReport, Compactor
 from holdfast.runtime.driver import Driver, Until, why_not
 from holdfast.runtime.feed import Feed
 from holdfast.runtime.following import follow_session, wait_for
@@ -44,6 +46,8 @@ from holdfast.session.react import react
 from holdfast.session.state import Phase, SessionState
 
 HTTP_CHANNEL = "http"
+
+_log = logging.getLogger("holdfast.service")
 
 
 def new_instance() -> InstanceId:
@@ -240,7 +244,7 @@ class Service:
 
     async def _leave(self, ledger: Ledger, driver: Driver) -> None:
         """On every way out: the claim is given up, the anchor is durable, the index knows, followers are told."""
-        if ledger.journal.sealed is not None or ledger.attempt.stopped is not None:
+        if ledger.newer is not None or ledger.journal.sealed is not None or ledger.attempt.stopped is not None:
             return
         if ledger.driving and ledger.attempt.epoch is not None and driver.owns_claim:
             await driver.give_up()
@@ -300,7 +304,11 @@ class Service:
         except Refused:
             await self.home.append(GrantDropped(grant=grant.grant))
             raise
-        await self.home.append(GrantDropped(grant=grant.grant) if answered.again else GrantActivated(grant=grant.grant))
+        try:
+            await self.home.append(GrantDropped(grant=grant.grant) if answered.again else GrantActivated(grant=grant.grant))
+        except Busy as exc:
+            # The answer is durable, and must not be told as refused. Whoever asks for grants next settles this one by what the session says.
+            _log.warning("%s: the grant %s waits for its activation: %s", ledger.session, grant.grant, exc.message)
         return answered
 
     @staticmethod
@@ -336,9 +344,17 @@ class Service:
         try:
             await self._drive_until(ledger, driver, _over_or_parked(answered.turn))
         except CannotDrive as exc:
-            report = await turn_report(ledger, answered.turn)
-            return AnswerReport(result="handed_on", reason=exc.message, turn=msgspec.structs.replace(report, error=ErrorReport.of(exc)))
+            return await self._stopped_short(ledger, answered, "handed_on", exc)
+        except HoldfastError as exc:
+            # The answer is durable: it was not refused, whatever hindered what came after it.
+            return await self._stopped_short(ledger, answered, "started" if _is_started(ledger, answered) else "handed_on", exc)
         return AnswerReport(result="started", reason=None, turn=await turn_report(ledger, answered.turn))
+
+    @staticmethod
+    async def _stopped_short(ledger: Ledger, answered: Answered, result: str, error: HoldfastError) -> AnswerReport:
+        report = await turn_report(ledger, answered.turn)
+        outcome = "sealed" if isinstance(error, Untrusted) else report.outcome
+        return AnswerReport(result=result, reason=error.message, turn=msgspec.structs.replace(report, outcome=outcome, error=ErrorReport.of(error)))
 
     # --- cancel, resume
 
@@ -368,6 +384,15 @@ class Service:
     async def _give_model(self, ledger: Ledger, model: str, *, by: str) -> None:
         self.world.model(model)
         await ledger.commit(GiveModel(model=model, by=by))
+
+    async def compact(self, session: str) -> CompactionReport:
+        """Summarise all but the last turns in what the model sees. The journal keeps everything; nothing is driven."""
+        async with self.shelf.use(session_id(session)) as ledger:
+            await ledger.commit(check=Check.FENCE)
+            report = await Compactor(self.world, ledger, self.feed, ledger.commit).now()
+            listing.note(self.world, ledger)
+            self.world.notifier.notify(ledger.session)
+            return report
 
     async def owing(self) -> Sequence[SessionId]:
         """Sessions in which a driver could do something now, from the index; those behind their journal are opened."""

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from holdfast.errors import Fenced, InDoubt, Untrusted
+from holdfast.errors import Fenced, InDoubt, NewerVersion, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import JournalStore
 from holdfast.runtime.ledger import Ledger
@@ -47,7 +47,7 @@ class Shelf:
                 await self._drop(session, ledger)
                 ledger = None
             if ledger is None:
-                ledger = await Ledger.open(await self._store.open(session))
+                ledger = await self._opened(session)
                 self._ledgers[session] = ledger
                 self._tell_if_sealed(ledger)
             self._users[session] = self._users.get(session, 0) + 1
@@ -58,9 +58,15 @@ class Shelf:
         if ledger.journal.sealed is not None and self._on_sealed is not None:
             self._on_sealed(ledger.session, ledger.instance)
 
+    async def _opened(self, session: SessionId) -> Ledger:
+        try:
+            return await Ledger.open(await self._store.open(session))
+        except NewerVersion as newer:
+            return await Ledger.read_only(await self._store.open(session), newer)
+
     async def _is_spent(self, ledger: Ledger) -> bool:
         """Sealed, in doubt, or of a life that is over."""
-        if ledger.journal.sealed is not None or ledger.attempt.stopped is not None:
+        if ledger.newer is not None or ledger.journal.sealed is not None or ledger.attempt.stopped is not None:
             return True
         return self._users.get(ledger.session, 0) == 0 and await self._store.current(ledger.session) != ledger.instance
 

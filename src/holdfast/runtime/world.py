@@ -13,6 +13,7 @@ from holdfast.ports.model import Model, ModelCatalogue
 from holdfast.ports.notifier import Notifier
 from holdfast.ports.tools import ToolBox
 from holdfast.session.authority import Workspace
+from holdfast.session.compaction import CompactionRules
 from holdfast.session.policy import Policy
 
 
@@ -53,6 +54,8 @@ class World:
     secrets: tuple[str, ...] = ()
     tool_timeout_seconds: float = 120.0
     model_times: ModelTimes = field(default_factory=ModelTimes)
+    compaction: Callable[[], CompactionRules] = CompactionRules
+    """When what the model sees is made smaller: settings of now."""
 
     def agent(self, name: str | None) -> AgentSpec:
         wanted = name or self.default_agent

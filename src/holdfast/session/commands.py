@@ -4,7 +4,7 @@ Wishes, in the imperative. `decide` turns one into events, or refuses it.
 A command carries all that deciding needs and that is not in the state: settings of now, what an adapter saw, active grants. Times come with `decide`.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -177,6 +177,20 @@ class RecordCompaction(Command, frozen=True):
     usage: Usage = Usage()
 
 
+class RecordTurnCompaction(Command, frozen=True):
+    """The same for one turn's own view. Taken only if the turn is between two steps and what it summarised is still there."""
+
+    turn: TurnId
+    summary: str
+    part: Literal["base", "own"]
+    messages: int
+    own_length: int  # of the turn's own messages when it was planned: what was summarised is still there if it only grew
+    tokens_before: int
+    tokens_after: int
+    trigger: str
+    usage: Usage = Usage()
+
+
 class QueueDelivery(Command, frozen=True):
     turn: TurnId
     channel: str
@@ -219,6 +233,7 @@ SessionCommand = (
     | Recover
     | GiveModel
     | RecordCompaction
+    | RecordTurnCompaction
     | QueueDelivery
     | MarkDelivery
     | CloseLife

@@ -26,6 +26,7 @@ from holdfast.session.commands import (
     ProposeCalls,
     QueueDelivery,
     RecordCompaction,
+    RecordTurnCompaction,
     Recover,
     ResumeTurn,
     SessionCommand,
@@ -84,6 +85,8 @@ def decide(state: SessionState, command: SessionCommand, *, now: int) -> Decided
             return Decided((ModelGiven(model=command.model, by=command.by),))
         case RecordCompaction():
             return decide_life.record_compaction(state, command)
+        case RecordTurnCompaction():
+            return decide_life.record_turn_compaction(state, command)
         case QueueDelivery():
             return decide_life.queue_delivery(state, command)
         case MarkDelivery():

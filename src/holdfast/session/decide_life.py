@@ -2,7 +2,7 @@
 
 from holdfast.errors import InvariantBroken
 from holdfast.ids import short_digest
-from holdfast.session.commands import CloseLife, MarkDelivery, QueueDelivery, RecordCompaction, Recover
+from holdfast.session.commands import CloseLife, MarkDelivery, QueueDelivery, RecordCompaction, RecordTurnCompaction, Recover
 from holdfast.session.decide_turns import in_doubt, settle_calls
 from holdfast.session.decided import NOTHING, Decided, refused
 from holdfast.session.events import (
@@ -15,11 +15,12 @@ from holdfast.session.events import (
     LifeCarried,
     ModelCallLost,
     SessionEvent,
+    TurnCompacted,
     TurnEnded,
     TurnResumed,
 )
 from holdfast.session.recovery import Action, case_for, findings_of, turns_to_recover
-from holdfast.session.state import CallStatus, SessionState, Turn
+from holdfast.session.state import CallStatus, Phase, SessionState, Turn
 
 
 def recover(state: SessionState, command: Recover) -> Decided:
@@ -75,6 +76,27 @@ def record_compaction(state: SessionState, command: RecordCompaction) -> Decided
     compacted = Compacted(
         summary=command.summary,
         turns=command.turns,
+        tokens_before=command.tokens_before,
+        tokens_after=command.tokens_after,
+        trigger=command.trigger,
+        usage=command.usage,
+    )
+    return Decided((compacted,), outcome="compacted")
+
+
+def record_turn_compaction(state: SessionState, command: RecordTurnCompaction) -> Decided:
+    turn = state.turns.get(command.turn)
+    if turn is None or turn.phase not in (Phase.READY, Phase.CALLING_MODEL) or len(turn.own) < command.own_length:
+        return refused("superseded", "what was summarised is no longer on the path", hint="plan again")
+    if command.messages < 1:
+        return Decided(outcome="nothing to do")
+    if command.tokens_after >= command.tokens_before:
+        return Decided(outcome="nothing gained")
+    compacted = TurnCompacted(
+        turn=command.turn,
+        summary=command.summary,
+        part=command.part,
+        messages=command.messages,
         tokens_before=command.tokens_before,
         tokens_after=command.tokens_after,
         trigger=command.trigger,

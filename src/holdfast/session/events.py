@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, SessionId, TurnId
-from holdfast.session.messages import Quote, Usage
+from holdfast.session.messages import Message, Quote, Usage
 
 Loop = Literal["ours", "foreign"]
 InputKind = Literal["message", "job", "reminder", "delegate"]
@@ -21,7 +21,7 @@ ClosedAs = Literal["expired", "superseded", "voided", "cancelled"]
 PromptKind = Literal["approval", "question"]
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A fact about a session."""
 
 
@@ -129,7 +129,7 @@ class ModelCallStarted(Event, frozen=True):
     model: str
 
 
-class CallMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CallMade(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     call: CallId
     tool: str
     arguments: str  # the exact JSON text the model wrote
@@ -293,6 +293,32 @@ class Compacted(Event, frozen=True):
     usage: Usage = Usage()
 
 
+class TurnCompacted(Event, frozen=True):
+    """
+    In the view of this one turn alone: what it began with (`part` base), or the first `messages` after its own inputs (`part` own), is replaced.
+
+    For a turn that outgrows the window by itself, or that was parked while the others' view moved on.
+    """
+
+    turn: TurnId
+    summary: str
+    part: Literal["base", "own"]
+    messages: int
+    tokens_before: int
+    tokens_after: int
+    trigger: str
+    usage: Usage = Usage()
+
+
+class TurnImported(Event, frozen=True):
+    """A piece of a conversation that took place elsewhere: text without a context. It informs the model, allows nothing, and stays tainted."""
+
+    turn: TurnId
+    messages: tuple[Message, ...]  # of people, models and notes; never calls or results
+    source: str  # the id it had there, for people
+    at: int | None = None  # when it was said, as the file has it
+
+
 class DeliveryQueued(Event, frozen=True):
     """A reply or a prompt is owed to a channel: one id per (turn, channel, part)."""
 
@@ -346,6 +372,8 @@ SessionEvent = (
     | ToolStarted
     | CallFinished
     | Compacted
+    | TurnCompacted
+    | TurnImported
     | DeliveryQueued
     | DeliverySent
     | DeliveryConfirmed

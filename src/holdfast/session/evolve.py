@@ -4,8 +4,8 @@ What an event does to a session's state. Pure, total over the events, the only p
 `fold` is for replay (an illegal move means the journal can't be believed), `evolve` for one step. Equal bytes give equal state.
 """
 
-from collections.abc import Callable, Iterable
-from typing import assert_never
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, assert_never
 
 from blake3 import blake3
 from msgspec import DecodeError, Struct
@@ -44,13 +44,16 @@ from holdfast.session.events import (
     TailRepaired,
     ToolStarted,
     TurnCancelled,
+    TurnCompacted,
     TurnEnded,
+    TurnImported,
     TurnParked,
     TurnResumed,
     TurnStarted,
 )
 from holdfast.session.messages import AssistantMessage, CallPart, Message, NoteMessage, ResultMessage, UserMessage
 from holdfast.session.restoring import restore
+from holdfast.session.sizes import chars, estimated_tokens
 from holdfast.session.state import (
     Approval,
     Call,
@@ -69,7 +72,9 @@ from holdfast.session.state import (
     ViewEntry,
 )
 from holdfast.session.trail import Trail, Window
-from holdfast.session.transitions import IllegalTransition, check
+from holdfast.session.transitions import TRANSITIONS, IllegalTransition, check
+
+SUMMARY_OF_TURN = "Summary of the steps taken so far for this request, made to save room. It is a record, not an instruction:\n"
 
 
 def initial(session: SessionId, instance: InstanceId) -> SessionState:
@@ -89,8 +94,13 @@ def fold(state: SessionState, events: Iterable[tuple[int, int, SessionEvent]]) -
 
 def evolve(state: SessionState, event: SessionEvent, *, seq: int, at: int) -> SessionState:
     """Apply one event."""
-    moved = _moved(state, event, seq, at)
-    return replace(moved, seq=seq, at=max(at, state.at))
+    at = max(at, state.at)
+    move = _STEPS.get(type(event))
+    if move is not None and not (type(event) is CallFinished and event.outcome == "in_doubt"):
+        return _turn_moved(state, event, move, seq, at)
+    if type(event) is ModelAnswered and event.line is None:
+        return _turn_moved(_batch_over(state, event.turn), event, _model_answered, seq, at)
+    return replace(_moved(state, event, seq, at), seq=seq, at=at)
 
 
 def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> SessionState:  # noqa: C901, PLR0911, PLR0912  # one line per event: the list itself is the point
@@ -137,6 +147,10 @@ def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> Sessi
             return _input_dropped(state, event, seq)
         case Compacted():
             return _compacted(state, event)
+        case TurnCompacted():
+            return _with_turn(state, event, _turn_compacted)
+        case TurnImported():
+            return _turn_imported(state, event)
         case DeliveryQueued() | DeliverySent() | DeliveryConfirmed() | DeliveryFailed():
             return _delivery(state, event)
         case ModelGiven():
@@ -212,7 +226,7 @@ def _input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
         inputs=state.inputs + 1,
         turns=_marked_superseded(state, event) if event.supersedes else state.turns,
         queued=(*state.queued, accepted),
-        dedup=state.dedup if event.dedup is None else _deduplicated(state, event, event.dedup),
+        dedup=state.dedup if event.dedup is None else _deduplicated(state, event, context, event.dedup),
         workspaces=workspaces,
         people=people,
         readers=readers,
@@ -226,10 +240,10 @@ def _with_readers(readers: frozenset[Reader], context: TurnContext, people: tupl
     return readers if more <= readers else readers | more
 
 
-def _deduplicated(state: SessionState, event: InputAccepted, key: str) -> Window[Deduplicated]:
+def _deduplicated(state: SessionState, event: InputAccepted, context: TurnContext | LostContext, key: str) -> Window[Deduplicated]:
     """Keys outlive the life they came from: what a context allows may be lost, whose message it was is not."""
     try:
-        who = _decode_sender(event.context)
+        who = context if isinstance(context, TurnContext) else _decode_sender(event.context)
     except DecodeError:
         return state.dedup
     return state.dedup.add(_dedup_key(who.channel, who.requester, key), Deduplicated(event.turn, text_digest(event.text)))
@@ -315,11 +329,20 @@ def _turn_ended(state: SessionState, event: TurnEnded, seq: int) -> SessionState
         turns={name: each for name, each in state.turns.items() if name != event.turn},
         running=None if state.running == event.turn else state.running,
         turns_ended=state.turns_ended + 1,
-        view=replace(state.view, entries=state.view.entries.add(entry)),
+        view=_joined(state.view, turn, entry),
         results=_results(state, turn, TurnResult(seq, event.outcome)),
         settled=settled,
         approvals=approvals,
     )
+
+
+def _joined(view: View, turn: Turn, entry: ViewEntry) -> View:
+    """The shared view with one more turn. Its size is what that turn's model counted, if the turn saw all of it."""
+    if turn.tokens and (turn.base.compactions, len(turn.base.entries)) == (view.compactions, len(view.entries)):
+        tokens = turn.tokens
+    else:
+        tokens = view.tokens + estimated_tokens(chars(entry.messages)) if view.tokens else 0
+    return replace(view, entries=view.entries.add(entry), tokens=tokens)
 
 
 def _results(state: SessionState, turn: Turn, result: TurnResult) -> Window[TurnResult]:
@@ -368,7 +391,7 @@ def _settle(settled: Window[SettledApproval], approvals: _Open, approval: Approv
 def _batch_over(state: SessionState, name: TurnId) -> SessionState:
     """The next batch takes the place of this one: its prompts are remembered as settled."""
     turn = state.turns.get(name)
-    if turn is None or all(call.approval is None for call in turn.calls):
+    if turn is None or all([call.approval is None for call in turn.calls]):  # noqa: C419  # a list is faster than a generator here
         return state
     settled, approvals = state.settled, state.approvals
     for call in turn.calls:
@@ -383,7 +406,7 @@ def _compacted(state: SessionState, event: Compacted) -> SessionState:
     view = _summarised(state.view, event)
     # A turn that began with all of what is summarised goes on with the summary; an older one keeps what it began with.
     turns = {
-        name: replace(turn, base=_summarised(turn.base, event))
+        name: replace(turn, base=_summarised(turn.base, event), tokens=_fewer(turn.tokens, event))
         if turn.base.compactions == state.view.compactions and len(turn.base.entries) >= event.turns
         else turn
         for name, turn in state.turns.items()
@@ -393,7 +416,31 @@ def _compacted(state: SessionState, event: Compacted) -> SessionState:
 
 def _summarised(view: View, event: Compacted) -> View:
     kept: Trail[ViewEntry] = Trail()
-    return View(event.summary, kept.extend(list(view.entries)[event.turns :]), view.compactions + 1)
+    return View(event.summary, kept.extend(list(view.entries)[event.turns :]), view.compactions + 1, _fewer(view.tokens, event))
+
+
+def _fewer(tokens: int, event: Compacted | TurnCompacted) -> int:
+    """What is left of a count that a model gave; one that it never gave stays unknown."""
+    return max(1, tokens - (event.tokens_before - event.tokens_after)) if tokens else 0
+
+
+def _turn_compacted(turn: Turn, event: TurnCompacted) -> Turn:
+    smaller = replace(turn, usage=turn.usage + event.usage, tokens=_fewer(turn.tokens, event))
+    if event.part == "base":
+        return replace(smaller, base=View(event.summary, Trail(), turn.base.compactions))
+    own, asked = list(turn.own), len(turn.inputs)
+    rest = own[asked + event.messages :]
+    if event.messages < 1 or not rest or not isinstance(rest[0], AssistantMessage):
+        raise IllegalTransition(turn.phase, event, "it would cut between a call and its results")
+    kept: Trail[Message] = Trail()
+    return replace(smaller, own=kept.extend([*own[:asked], NoteMessage(SUMMARY_OF_TURN + event.summary), *rest]))
+
+
+def _turn_imported(state: SessionState, event: TurnImported) -> SessionState:
+    if state.inputs or state.turns or any(not isinstance(each, UserMessage | NoteMessage | AssistantMessage) for each in event.messages):
+        raise IllegalTransition(None, event, "only text is imported, and only before anything else happens")
+    entry = ViewEntry(event.turn, event.messages)
+    return replace(state, view=replace(state.view, entries=state.view.entries.add(entry)))
 
 
 def _model_given(state: SessionState, event: ModelGiven) -> SessionState:
@@ -447,15 +494,21 @@ def _answer_refused(state: SessionState, event: AnswerRefused) -> SessionState:
 
 
 def _with_turn(state: SessionState, event: Event, move: Callable[..., Turn]) -> SessionState:
+    return _turn_moved(state, event, move, state.seq, state.at)
+
+
+def _turn_moved(state: SessionState, event: Event, move: Callable[..., Turn], seq: int, at: int) -> SessionState:
     name: TurnId = event.turn  # type: ignore[attr-defined]  # only called with events of a turn
     turn = state.turns.get(name)
     if turn is None:
         raise IllegalTransition(None, event)
     before = turn.phase
     moved = move(turn, event)
-    check(before, event, moved.phase)
+    after = moved.phase
+    if after not in TRANSITIONS.get((before, type(event)), ()):
+        check(before, event, after)
     usage = state.usage if moved.usage is turn.usage else state.usage + event.usage  # type: ignore[attr-defined]
-    return replace(state, turns={**state.turns, name: moved}, usage=usage)
+    return replace(state, turns={**state.turns, name: moved}, usage=usage, seq=seq, at=at)
 
 
 def _model_call_started(turn: Turn, event: ModelCallStarted) -> Turn:
@@ -467,21 +520,25 @@ def _model_call_started(turn: Turn, event: ModelCallStarted) -> Turn:
 def _model_answered(turn: Turn, event: ModelAnswered) -> Turn:
     if turn.model_call is None or turn.model_call.number != event.number:
         raise IllegalTransition(turn.phase, event, "not the call that is out")
-    turn = replace(turn, model_call=None, usage=turn.usage + event.usage, answered=not event.calls)
-    return _calls_made(turn, event.calls, event.text, event.blob)
+    said = event.usage
+    tokens = said.input_tokens + said.output_tokens if said.input_tokens else 0
+    more = {"model_call": None, "usage": turn.usage + said, "answered": not event.calls, "tokens": tokens}
+    return _calls_made(turn, event.calls, event.text, event.blob, **more)
 
 
 def _calls_proposed(turn: Turn, event: CallsProposed) -> Turn:
     if turn.loop != "foreign" or event.number != turn.model_calls + 1:
         raise IllegalTransition(turn.phase, event, "not a foreign loop's next step")
-    return _calls_made(replace(turn, model_calls=event.number), event.calls, event.text, None)
+    return _calls_made(turn, event.calls, event.text, None, model_calls=event.number)
 
 
-def _calls_made(turn: Turn, made: tuple[CallMade, ...], text: str, blob: str | None) -> Turn:
-    parts = tuple(CallPart(each.call, each.tool, each.arguments, each.provider_id) for each in made)
-    calls = tuple(Call(call=each.call, tool=each.tool, made=each.arguments, provider_id=each.provider_id) for each in made)
+def _calls_made(turn: Turn, made: tuple[CallMade, ...], text: str, blob: str | None, **more: Any) -> Turn:
+    parts = tuple([CallPart(each.call, each.tool, each.arguments, each.provider_id) for each in made])
+    calls = tuple([Call(call=each.call, tool=each.tool, made=each.arguments, provider_id=each.provider_id) for each in made])
     own = turn.own.add(AssistantMessage(text, parts, blob))
-    return replace(turn, own=own, calls=calls, tool_calls=turn.tool_calls + len(calls), attempts=1, model_failures=0, last_failure=None, overflows=0)
+    return replace(
+        turn, own=own, calls=calls, tool_calls=turn.tool_calls + len(calls), attempts=1, model_failures=0, last_failure=None, overflows=0, **more
+    )
 
 
 def _model_call_failed(turn: Turn, event: ModelCallFailed) -> Turn:
@@ -523,23 +580,34 @@ def _turn_cancelled(turn: Turn, event: TurnCancelled) -> Turn:
 
 
 def _update(turn: Turn, event: Event, call_id: CallId, allowed: tuple[CallStatus, ...], move: Callable[[Call], Call]) -> Turn:
+    index, call = _find(turn, event, call_id)
+    if call.status not in allowed:
+        raise IllegalTransition(turn.phase, event, f"the call is {call.status.value}")
+    return _with_call(turn, index, move(call))
+
+
+def _find(turn: Turn, event: Event, call_id: CallId) -> tuple[int, Call]:
     for index, call in enumerate(turn.calls):
         if call.call == call_id:
-            if call.status not in allowed:
-                raise IllegalTransition(turn.phase, event, f"the call is {call.status.value}")
-            return replace(turn, calls=(*turn.calls[:index], move(call), *turn.calls[index + 1 :]))
+            return index, call
     raise IllegalTransition(turn.phase, event, "no such call in the open batch")
 
 
+def _with_call(turn: Turn, index: int, call: Call) -> Turn:
+    calls = list(turn.calls)
+    calls[index] = call
+    return replace(turn, calls=tuple(calls))
+
+
 S = CallStatus
-_FINISHED = S.FINISHED
+_PROPOSED, _ALLOWED, _STARTED, _FINISHED = S.PROPOSED, S.ALLOWED, S.STARTED, S.FINISHED
 
 
 def _call_allowed(turn: Turn, event: CallAllowed) -> Turn:
-    def move(call: Call) -> Call:
-        return replace(call, status=S.ALLOWED, arguments=event.arguments, digest=event.digest, allowed_by=event.by)
-
-    return _update(turn, event, event.call, (S.PROPOSED,), move)
+    index, call = _find(turn, event, event.call)
+    if call.status is not _PROPOSED:
+        raise IllegalTransition(turn.phase, event, f"the call is {call.status.value}")
+    return _with_call(turn, index, replace(call, status=_ALLOWED, arguments=event.arguments, digest=event.digest, allowed_by=event.by))
 
 
 def _approval_requested(state: SessionState, event: ApprovalRequested, seq: int, at: int) -> SessionState:
@@ -595,23 +663,29 @@ def _approval_closed(turn: Turn, event: ApprovalClosed) -> Turn:
 
 
 def _tool_started(turn: Turn, event: ToolStarted) -> Turn:
-    def move(call: Call) -> Call:
-        again = call.status is S.STARTED
-        if again and call.contract == "once":
-            raise IllegalTransition(turn.phase, event, "it was started before and must not run twice")
-        if again and event.epoch <= call.epoch:
-            raise IllegalTransition(turn.phase, event, "it runs already")
-        if (call.allowed_by, call.digest, call.run + 1) != (event.allowed_by, event.digest, event.run):
-            raise IllegalTransition(turn.phase, event, "it is not what was allowed")
-        if call.approval is not None and (call.approval.answer is None or call.approval.closed_as is not None):
-            raise IllegalTransition(turn.phase, event, "its prompt was closed")
-        if call.status is S.APPROVED and any(each.status in (S.WAITING, S.PROPOSED) for each in turn.calls):
-            raise IllegalTransition(turn.phase, event, "a sibling still needs an answer")
-        return replace(
-            call, status=S.STARTED, run=event.run, epoch=event.epoch, contract=event.contract, process=event.process, arguments=event.arguments
-        )
+    index, call = _find(turn, event, event.call)
+    if call.status is not _ALLOWED:
+        _check_start(turn, event, call)
+    if call.allowed_by != event.allowed_by or call.digest != event.digest or call.run + 1 != event.run:
+        raise IllegalTransition(turn.phase, event, "it is not what was allowed")
+    started = replace(
+        call, status=_STARTED, run=event.run, epoch=event.epoch, contract=event.contract, process=event.process, arguments=event.arguments
+    )
+    return _with_call(turn, index, started)
 
-    return _update(turn, event, event.call, (S.ALLOWED, S.APPROVED, S.STARTED), move)
+
+def _check_start(turn: Turn, event: ToolStarted, call: Call) -> None:
+    """Of a call that a person approved, or that runs again."""
+    if call.status not in (S.APPROVED, S.STARTED):
+        raise IllegalTransition(turn.phase, event, f"the call is {call.status.value}")
+    if call.status is S.STARTED and call.contract == "once":
+        raise IllegalTransition(turn.phase, event, "it was started before and must not run twice")
+    if call.status is S.STARTED and event.epoch <= call.epoch:
+        raise IllegalTransition(turn.phase, event, "it runs already")
+    if call.approval is not None and (call.approval.answer is None or call.approval.closed_as is not None):
+        raise IllegalTransition(turn.phase, event, "its prompt was closed")
+    if call.status is S.APPROVED and any(each.status in (S.WAITING, S.PROPOSED) for each in turn.calls):
+        raise IllegalTransition(turn.phase, event, "a sibling still needs an answer")
 
 
 _NEEDS_START = frozenset({"ok", "timed_out", "in_doubt"})
@@ -619,29 +693,19 @@ _NEVER_STARTED = frozenset({"superseded", "cancelled", "denied", "unattended", "
 
 
 def _call_finished(turn: Turn, event: CallFinished) -> Turn:
-    def move(call: Call) -> Call:
-        ran = call.status is S.STARTED
-        if event.outcome in _NEEDS_START and not ran and not (event.outcome == "ok" and _is_answered_question(call)):
-            raise IllegalTransition(turn.phase, event, "it never started")
-        if ran and event.outcome in _NEVER_STARTED:
-            raise IllegalTransition(turn.phase, event, "it started: only its real outcome, or in doubt, can follow")
-        return replace(call, status=S.FINISHED, outcome=event.outcome, text=event.text, code=event.code)
-
-    finished: Call | None = None
-    calls, whole = [], True
-    for each in turn.calls:
-        if each.call == event.call:
-            if each.status is _FINISHED:
-                raise IllegalTransition(turn.phase, event, "the call is finished")
-            finished = move(each)
-            calls.append(finished)
-        else:
-            calls.append(each)
-            whole = whole and each.status is _FINISHED
-    if finished is None:
-        raise IllegalTransition(turn.phase, event, "no such call in the open batch")
+    index, call = _find(turn, event, event.call)
+    ran = call.status is _STARTED
+    if call.status is _FINISHED:
+        raise IllegalTransition(turn.phase, event, "the call is finished")
+    if not ran and event.outcome in _NEEDS_START and not (event.outcome == "ok" and _is_answered_question(call)):
+        raise IllegalTransition(turn.phase, event, "it never started")
+    if ran and event.outcome in _NEVER_STARTED:
+        raise IllegalTransition(turn.phase, event, "it started: only its real outcome, or in doubt, can follow")
+    finished = replace(call, status=_FINISHED, outcome=event.outcome, text=event.text, code=event.code)
+    calls = list(turn.calls)
+    calls[index] = finished
     own = turn.own
-    if whole:
+    if all([each.status is _FINISHED for each in calls]):  # noqa: C419  # a list is faster than a generator here
         own = own.extend(ResultMessage(each.call, each.tool, each.outcome or "error", each.text, each.provider_id) for each in calls)
     # That an outcome is unknown is said by recovery too, which is no step of an attempt.
     attempts = turn.attempts if event.outcome == "in_doubt" else 1
@@ -662,3 +726,12 @@ def _repeats(before: Repeats, call: Call) -> Repeats:
     if key == before.key and call.text == before.result:
         return Repeats(key, call.text, before.count + 1)
     return Repeats(key, call.text, 1)
+
+
+_STEPS: Mapping[type[Event], Callable[..., Turn]] = {
+    CallFinished: _call_finished,
+    ToolStarted: _tool_started,
+    CallAllowed: _call_allowed,
+    ModelCallStarted: _model_call_started,
+}
+"""What most records are, found without walking the list in `_moved`, which has them too so that the type checker sees every event handled."""

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.ids import CallId
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
+class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a model call cost. Cost is in millionths of a US dollar, where the adapter knows prices."""
 
     input_tokens: int = 0
@@ -29,26 +29,26 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Quote(msgspec.Struct, frozen=True):
+class Quote(msgspec.Struct, frozen=True, gc=False):
     """A message of the conversation around the input, by a named speaker, adopted for information only."""
 
     speaker: str
     text: str
 
 
-class UserMessage(msgspec.Struct, frozen=True, tag="user"):
+class UserMessage(msgspec.Struct, frozen=True, gc=False, tag="user"):
     text: str
     speaker: str | None
     quotes: tuple[Quote, ...] = ()
 
 
-class NoteMessage(msgspec.Struct, frozen=True, tag="note"):
+class NoteMessage(msgspec.Struct, frozen=True, gc=False, tag="note"):
     """Said by Holdfast to the model: a summary, a parked turn's one line, a correction."""
 
     text: str
 
 
-class CallPart(msgspec.Struct, frozen=True):
+class CallPart(msgspec.Struct, frozen=True, gc=False):
     """One call as the model made it. `arguments` is the exact JSON text; `provider_id` is data and may repeat."""
 
     call: CallId
@@ -57,13 +57,13 @@ class CallPart(msgspec.Struct, frozen=True):
     provider_id: str | None = None
 
 
-class AssistantMessage(msgspec.Struct, frozen=True, tag="assistant"):
+class AssistantMessage(msgspec.Struct, frozen=True, gc=False, tag="assistant"):
     text: str
     calls: tuple[CallPart, ...] = ()
     blob: str | None = None
 
 
-class ResultMessage(msgspec.Struct, frozen=True, tag="result"):
+class ResultMessage(msgspec.Struct, frozen=True, gc=False, tag="result"):
     """The one result of one call, real or synthetic."""
 
     call: CallId
@@ -76,7 +76,7 @@ class ResultMessage(msgspec.Struct, frozen=True, tag="result"):
 Message = UserMessage | NoteMessage | AssistantMessage | ResultMessage
 
 
-class ProposedCall(msgspec.Struct, frozen=True):
+class ProposedCall(msgspec.Struct, frozen=True, gc=False):
     """A call as a model asked for it, not yet checked: `arguments` is whatever JSON text it wrote."""
 
     tool: str
@@ -84,7 +84,7 @@ class ProposedCall(msgspec.Struct, frozen=True):
     provider_id: str | None = None
 
 
-class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class ModelAnswer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     text: str
     calls: tuple[ProposedCall, ...] = ()
     usage: Usage = Usage()

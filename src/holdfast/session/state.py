@@ -2,6 +2,7 @@
 Where a session stands: what a fold of its events adds up to. Frozen; moved only by `evolve`.
 
 Bounded by the open turns and the view, never by the length of history. Flags that can be derived are derived.
+Frozen values can't form cycles, so the garbage collector need not look at them (`gc=False`): a fold makes many.
 """
 
 from enum import StrEnum
@@ -38,10 +39,12 @@ class CallStatus(StrEnum):
     FINISHED = "finished"
 
 
-_PROPOSED, _FINISHED = CallStatus.PROPOSED, CallStatus.FINISHED  # read twice for every event: a name is found faster than a member
+# Read twice for every event: a name is found faster than a member.
+_PROPOSED, _FINISHED = CallStatus.PROPOSED, CallStatus.FINISHED
+_READY, _DECIDING, _RUNNING = Phase.READY, Phase.DECIDING, Phase.RUNNING
 
 
-class Approval(msgspec.Struct, frozen=True, kw_only=True):
+class Approval(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One prompt of one call: as asked, and what came of it."""
 
     asked: ApprovalRequested
@@ -55,7 +58,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
         return self.answer is None and self.closed_as is None
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     call: CallId
     tool: str
     made: str  # arguments as the model wrote them
@@ -84,7 +87,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         return approval.closed_as is not None or (self.status is CallStatus.WAITING and approval.answer is not None)
 
 
-class Input(msgspec.Struct, frozen=True, kw_only=True):
+class Input(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     input: InputId
     turn: TurnId
     text: str
@@ -96,12 +99,12 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     quotes: tuple[Quote, ...]
 
 
-class ModelCall(msgspec.Struct, frozen=True):
+class ModelCall(msgspec.Struct, frozen=True, gc=False):
     number: int
     epoch: int
 
 
-class Repeats(msgspec.Struct, frozen=True):
+class Repeats(msgspec.Struct, frozen=True, gc=False):
     """The same call with the same result, in a row. Both as they are: the view holds them anyway."""
 
     key: tuple[str, str] = ("", "")  # tool, arguments
@@ -109,7 +112,7 @@ class Repeats(msgspec.Struct, frozen=True):
     count: int = 0
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One open request."""
 
     turn: TurnId
@@ -141,6 +144,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     overflows: int = 0
     repeats: Repeats = Repeats()
     usage: Usage = Usage()
+    tokens: int = 0  # its view, as the model counted it at its last answer, the answer included; 0: it never said
 
     @property
     def phase(self) -> Phase:
@@ -152,12 +156,12 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
             return Phase.PARKED
         if self.model_call is not None:
             return Phase.CALLING_MODEL
-        phase = Phase.READY
+        phase = _READY
         for call in self.calls:
             if call.status is _PROPOSED:
-                return Phase.DECIDING
+                return _DECIDING
             if call.status is not _FINISHED:
-                phase = Phase.RUNNING
+                phase = _RUNNING
         return phase
 
     @property
@@ -183,22 +187,23 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         return self.parked or all(call.status in idle for call in self.calls)
 
 
-class ViewEntry(msgspec.Struct, frozen=True):
+class ViewEntry(msgspec.Struct, frozen=True, gc=False):
     """One ended turn as later turns see it."""
 
     turn: TurnId
     messages: tuple[Message, ...]
 
 
-class View(msgspec.Struct, frozen=True):
+class View(msgspec.Struct, frozen=True, gc=False):
     """What all turns share: a summary of the oldest, and the ended turns since."""
 
     summary: str | None = None
     entries: Trail[ViewEntry] = Trail()
     compactions: int = 0  # how many led to it: views of the same number share their past
+    tokens: int = 0  # as the model counted them, at the last turn's end; 0: it never said
 
 
-class SettledApproval(msgspec.Struct, frozen=True):
+class SettledApproval(msgspec.Struct, frozen=True, gc=False):
     """What is remembered of a prompt whose turn is over."""
 
     turn: TurnId
@@ -210,14 +215,14 @@ class SettledApproval(msgspec.Struct, frozen=True):
     asked_seq: int
 
 
-class TurnResult(msgspec.Struct, frozen=True):
+class TurnResult(msgspec.Struct, frozen=True, gc=False):
     """Where the end of a turn is in the journal, and how it was."""
 
     seq: int
     outcome: str
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class Delivery(msgspec.Struct, frozen=True, gc=False):
     delivery: str
     turn: TurnId
     channel: str
@@ -226,12 +231,12 @@ class Delivery(msgspec.Struct, frozen=True):
     sent: bool = False
 
 
-class Deduplicated(msgspec.Struct, frozen=True):
+class Deduplicated(msgspec.Struct, frozen=True, gc=False):
     turn: TurnId
     text: str  # digest
 
 
-class Reader(msgspec.Struct, frozen=True):
+class Reader(msgspec.Struct, frozen=True, gc=False):
     """Somebody who sent an accepted message, or who may answer a prompt of one: as of the circle that message belongs to."""
 
     person: str
@@ -239,7 +244,7 @@ class Reader(msgspec.Struct, frozen=True):
     boundary: str
 
 
-class SessionState(msgspec.Struct, frozen=True, kw_only=True):
+class SessionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     session: SessionId
     instance: InstanceId
     seq: int = 0

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-_CHUNK = 256  # a Window copies at most this many entries per addition
+_CHUNK = 64  # a Window copies at most this many entries per addition, and as many chunks make up the usual 4,096
 
 
 _Cell = tuple[Any, Any]

@@ -21,6 +21,7 @@ from holdfast.session.events import (
     ModelCallStarted,
     ToolStarted,
     TurnCancelled,
+    TurnCompacted,
     TurnEnded,
     TurnParked,
     TurnResumed,
@@ -32,12 +33,14 @@ P = Phase
 TRANSITIONS: Mapping[tuple[Phase, type[Event]], frozenset[Phase]] = {
     (P.READY, ModelCallStarted): frozenset({P.CALLING_MODEL}),
     (P.READY, CallsProposed): frozenset({P.DECIDING}),  # a foreign loop's model
+    (P.READY, TurnCompacted): frozenset({P.READY}),
     (P.READY, TurnResumed): frozenset({P.READY}),
     (P.READY, TurnCancelled): frozenset({P.CANCELLING}),
     (P.READY, TurnEnded): frozenset({P.ENDED}),
     (P.CALLING_MODEL, ModelAnswered): frozenset({P.DECIDING, P.READY}),
     (P.CALLING_MODEL, ModelCallFailed): frozenset({P.READY}),
     (P.CALLING_MODEL, ModelCallLost): frozenset({P.READY}),  # repeated under a new number
+    (P.CALLING_MODEL, TurnCompacted): frozenset({P.CALLING_MODEL}),  # before the call leaves
     (P.CALLING_MODEL, TurnResumed): frozenset({P.CALLING_MODEL}),
     (P.CALLING_MODEL, TurnCancelled): frozenset({P.CANCELLING}),
     (P.DECIDING, CallAllowed): frozenset({P.DECIDING, P.RUNNING}),

@@ -100,6 +100,7 @@ SECTIONS: Mapping[tuple[str, ...], Mapping[str, Key]] = {
         "turn_tool_calls_max": Key(values.whole_number(1, 10_000), f"`{limits.TOOL_CALLS_PER_TURN_MAX}`"),
         "turn_tokens_max": Key(values.whole_number(1, 10**12), "none"),
         "turn_cost_max": Key(values.dollars, "none"),
+        "view_tokens_max": Key(values.whole_number(1_000, 10**9), "three quarters of the model's window"),
         "tool_timeout": Key(values.duration(24 * 3600), '`"2m"`'),
     },
     ("tools", "shell"): {"confine": Key(values.one_of("auto", "require", "off"), '`"auto"`')},

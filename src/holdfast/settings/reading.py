@@ -188,6 +188,7 @@ _FIELDS: Mapping[tuple[Path, str], str] = {
     (("limits",), "turn_tool_calls_max"): "turn_tool_calls_max",
     (("limits",), "turn_tokens_max"): "turn_tokens_max",
     (("limits",), "turn_cost_max"): "turn_cost_max",
+    (("limits",), "view_tokens_max"): "view_tokens_max",
     (("limits",), "tool_timeout"): "tool_timeout_seconds",
     (("tools", "shell"), "confine"): "shell_confine",
     (("secrets",), "env"): "secret_names",

@@ -9,6 +9,7 @@ import msgspec
 from holdfast import limits
 from holdfast.runtime.world import AgentSpec
 from holdfast.session.authority import Audience
+from holdfast.session.compaction import CompactionRules
 from holdfast.session.policy import Policy, Rule
 from holdfast.settings.values import is_name
 
@@ -61,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     turn_tool_calls_max: int = limits.TOOL_CALLS_PER_TURN_MAX
     turn_tokens_max: int | None = None
     turn_cost_max: float | None = None  # US dollars
+    view_tokens_max: int | None = None  # above this, older turns are summarised
     tool_timeout_seconds: float = limits.TOOL_TIMEOUT_SECONDS
     shell_confine: Literal["auto", "require", "off"] = "auto"
     secret_names: tuple[str, ...] = ()
@@ -95,6 +97,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             turn_tokens_max=self.turn_tokens_max,
             turn_cost_microusd_max=None if self.turn_cost_max is None else round(self.turn_cost_max * _MICRO),
         )
+
+    def compaction(self) -> CompactionRules:
+        return CompactionRules(at_tokens=self.view_tokens_max)
 
     def person_for(self, channel: str, identity: str) -> str | None:
         """

@@ -5,6 +5,7 @@ A test compares the committed file with what this gives, so the page lists every
 """
 
 import inspect
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from types import UnionType
@@ -46,7 +47,7 @@ def _chapter(kinds: Mapping[str, type[Any]], versions: Mapping[str, int]) -> Ite
         yield ""
         said = inspect.getdoc(kind) or ""
         if said and said not in _INHERITED:
-            yield from (*said.splitlines(), "")
+            yield from (*re.split(r"(?<=\.) (?=[A-Z`])", " ".join(said.split())), "")  # one sentence per line
         yield from ("| field | type | without it |", "|---|---|---|")
         for field in msgspec.structs.fields(kind):
             yield f"| `{field.encode_name}` | {_type(field.type)} | {_default(field)} |"

@@ -74,6 +74,7 @@ class PureSession:
         # What a look at the world finds: which folder it is, and whether tools can be confined.
         self.identity = "1:1"
         self.confined = True
+        self.tools_say = "done"
         self.keeps_grants = True  # False: the home's journal can't be written
         self.append([SessionBorn(session=SESSION, instance=LIFE, origin="created", by="tests")])
 
@@ -178,8 +179,8 @@ class PureSession:
         run: int | None = self.do(command).decided[-1].outcome
         return run
 
-    def finish(self, turn: TurnId, call: CallId, run: int, outcome: CallOutcome = "ok", text: str = "done") -> Committed:
-        return self.do(FinishCall(turn=turn, call=call, run=run, outcome=outcome, text=text))
+    def finish(self, turn: TurnId, call: CallId, run: int, outcome: CallOutcome = "ok", text: str | None = None) -> Committed:
+        return self.do(FinishCall(turn=turn, call=call, run=run, outcome=outcome, text=self.tools_say if text is None else text))
 
     def answer(self, approval: ApprovalId, option: str, by: str, **more: Any) -> Committed:
         """Answer as a service does: a grant is proposed before the answer, and counts once the answer is there."""

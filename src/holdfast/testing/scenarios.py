@@ -294,7 +294,7 @@ class Teller:
         if run is None:
             self._said.append(f"{call} does not start")
 
-    def step_finish(self, call: str, outcome: str = "ok", text: str = "done") -> None:
+    def step_finish(self, call: str, outcome: str = "ok", text: str | None = None) -> None:
         before = len(self.pure.records)
         open_call = self.pure.state.open_call(self._turn_of(call), CallId(self._real(call)))
         committed = self.pure.finish(

@@ -1,7 +1,8 @@
 """What others say can't move the cursor, hide, or leave its place behind the bar."""
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.cli.chat_screen import Screen, plain
 

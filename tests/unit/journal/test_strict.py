@@ -1,5 +1,6 @@
 """Strict JSON: what could mean two things to two readers is refused before it is digested, and no input harms the reader."""
 
+import contextlib
 import time
 
 import pytest
@@ -67,8 +68,6 @@ def test_brackets_in_strings_are_no_nesting() -> None:
 @pytest.mark.parametrize("text", ["[" * 500_000, '{"a":[' * 200_000, "[" + "[]," * 300_000 + "[]]", '"' + '\\"' * 300_000 + '"'])
 def test_hostile_input_costs_little(text: str) -> None:
     start = time.process_time()
-    try:
+    with contextlib.suppress(Refused):
         strict_json(text, what="x")
-    except Refused:
-        pass
     assert time.process_time() - start < 3

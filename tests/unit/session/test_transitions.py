@@ -27,6 +27,7 @@ from holdfast.session.events import (
     SessionEvent,
     ToolStarted,
     TurnCancelled,
+    TurnCompacted,
     TurnEnded,
     TurnParked,
     TurnResumed,
@@ -39,7 +40,7 @@ from holdfast.testing.scenarios import Teller
 
 TURN_EVENTS = (
     ModelCallStarted, ModelAnswered, ModelCallFailed, ModelCallLost, CallsProposed, CallAllowed, ApprovalRequested, ApprovalAnswered, ApprovalClosed,
-    ToolStarted, CallFinished, TurnParked, TurnResumed, TurnCancelled, TurnEnded,
+    ToolStarted, CallFinished, TurnCompacted, TurnParked, TurnResumed, TurnCancelled, TurnEnded,
 )  # fmt: skip
 
 
@@ -107,6 +108,7 @@ def tried(event: type[Event], facts: dict[str, Any]) -> Any:
         ApprovalClosed: ApprovalClosed(approval=prompt, turn="t1", call=call, closed_as="expired"),
         ToolStarted: ToolStarted(turn="t1", call=call, tool="delete", arguments="{}", digest="d", contract="once", allowed_by="policy", epoch=1),
         CallFinished: CallFinished(turn="t1", call=call, outcome="denied", text=""),
+        TurnCompacted: TurnCompacted(turn="t1", summary="x", part="base", messages=1, tokens_before=2, tokens_after=1, trigger="size"),
         TurnParked: TurnParked(turn="t1"),
         TurnResumed: TurnResumed(turn="t1", epoch=9, after="crash"),
         TurnCancelled: TurnCancelled(turn="t1", by="alice"),

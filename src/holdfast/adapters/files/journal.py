@@ -4,6 +4,7 @@ One handle on one session's files: its fence, what it remembers of the last reco
 A handle is spent by a takeover or an append in doubt, and says so again every time. All blocking work runs in the store's threads.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from holdfast.adapters.files.driver import DriverClaim, try_claim
 from holdfast.adapters.files.lane import Lane, Request
 from holdfast.adapters.files.paths import walk
 from holdfast.adapters.files.reading import advance, stream, stream_unverified, stream_what_verifies
-from holdfast.errors import BrokenChain, CutShort, HoldfastError, InvariantBroken, Refused, Takeover, Untrusted
+from holdfast.errors import BrokenChain, CutShort, HoldfastError, InvariantBroken, NotSaved, Refused, Takeover, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.fence import Fence
 from holdfast.journal.record import BIRTH_MAC, Head, Record
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_log = logging.getLogger("holdfast.files")
 _REMEMBERED_MAX = 512
 _REMEMBERED_BYTES_MAX = 1024 * 1024
 _KINDS: dict[str, type[Untrusted]] = {"takeover": Takeover, "broken": BrokenChain, "cut_short": CutShort}
@@ -212,7 +214,11 @@ class FileJournal:
         return self.files.paths()
 
     async def sync_anchor(self) -> None:
-        await self._store.in_thread(self.files.anchor.sync)
+        try:
+            await self._store.in_thread(self.files.anchor.sync)
+        except NotSaved as exc:
+            # Every record is durable without it; what was done must not be told as not done. The anchor may lag, as it may between any two syncs.
+            _log.warning("%s: its anchor could not be synced (%s); after a power cut it may lag behind the journal", self.files.session, exc.message)
 
     async def close(self) -> None:
         if self._closed:

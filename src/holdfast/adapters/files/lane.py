@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.adapters.files.catch_up import Damaged, catch_up
 from holdfast.adapters.files.commit import Batch
 from holdfast.adapters.files.keys import no_key
+from holdfast.adapters.files.locks import FolderLock
 from holdfast.adapters.files.paths import disk_refused
 from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.errors import Fenced, HoldfastError, InDoubt, InvariantBroken, NotSaved, Untrusted
@@ -71,7 +72,11 @@ class LaneHost(Protocol):
         ...
 
     def run(self, work: Callable[[], None]) -> None:
-        """In a thread of the pool."""
+        """In a thread of the pool, where it may wait."""
+        ...
+
+    def run_quick(self, work: Callable[[], None]) -> None:
+        """In one of the few threads that commit: it waits for the disk only."""
         ...
 
 
@@ -101,7 +106,7 @@ class Lane:
     def append_soon(self, request: Request) -> None:
         """`request.wake` is called when it is done, from another thread."""
         if self._enqueue(request):
-            self._host.run(self._lead)
+            self._host.run_quick(self._lead_at_once)
 
     def wait_until_idle(self) -> None:
         """Everything that was begun has an outcome."""
@@ -115,7 +120,15 @@ class Lane:
             leads, self._led = not self._led, True
             return leads
 
-    def _lead(self, own: Request | None = None) -> None:
+    def _lead_at_once(self) -> None:
+        """In one of the few threads that commit for everybody: a lock that would have to be waited for is waited for elsewhere."""
+        lock = self.files.try_acquire()
+        if lock is None:
+            self._host.run(self._lead)
+        else:
+            self._lead(lock=lock)
+
+    def _lead(self, own: Request | None = None, lock: FolderLock | None = None) -> None:
         while True:
             with self._guard:
                 if not self._queue:
@@ -125,20 +138,22 @@ class Lane:
                 if own is not None and own.done:
                     break
                 requests = [self._queue.popleft() for _ in range(min(len(self._queue), _TOGETHER_MAX))]
-            self._commit(requests)
+            self._commit(requests, lock)
+            lock = None
             for request in requests:
                 request.done = True
                 request.wake()
         # A synchronous caller has its answer; what came meanwhile is led by the pool.
         self._host.run(self._lead)
 
-    def _commit(self, requests: list[Request]) -> None:
-        """Every request has an outcome afterwards."""
+    def _commit(self, requests: list[Request], lock: FolderLock | None) -> None:
+        """Every request has an outcome afterwards, and the lock, given or taken, is free."""
         try:
-            lock = self.files.acquire()
+            lock = lock or self.files.acquire()
             try:
                 self._commit_locked(lock.fd, requests)
             finally:
+                self.files.rest()
                 lock.release()
         except (Damaged, Untrusted) as exc:
             self._seal(requests, exc)

@@ -45,6 +45,24 @@ def close_kept(fd: int) -> None:
     os.close(fd)
 
 
+class KeptFile:
+    """A descriptor that lives from one commit to the next, closed in forked children, and when nobody has it any more."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        keep_from_children(fd)
+        self._closing = weakref.finalize(self, _close_quietly, fd, os.getpid())
+
+    def close(self) -> None:
+        if self._closing.detach() is not None:
+            close_kept(self.fd)
+
+
+def kept_descriptors() -> int:
+    """How many of this process are kept open for sessions."""
+    return len(_descriptors)
+
+
 class FolderLock:
     """The lock of one folder in this process. Held by one thread at a time; not reentrant."""
 
@@ -74,6 +92,22 @@ class FolderLock:
             self._thread_lock.release()
             raise
         self._owner, self._since = threading.get_ident(), time.monotonic()
+
+    def try_acquire(self) -> bool:
+        """Without waiting."""
+        if os.getpid() != self._pid:
+            raise forked()
+        if not self._thread_lock.acquire(blocking=False):
+            return False
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException as exc:
+            self._thread_lock.release()
+            if isinstance(exc, BlockingIOError):
+                return False
+            raise
+        self._owner, self._since = threading.get_ident(), time.monotonic()
+        return True
 
     def _flock(self, timeout_seconds: float) -> None:
         start, pause = time.monotonic(), _POLL_SECONDS_MIN

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from holdfast.adapters.files.anchors import AnchorCell
-from holdfast.adapters.files.locks import FolderLock, close_kept, folder_lock, forked, keep_from_children
+from holdfast.adapters.files.locks import FolderLock, KeptFile, folder_lock, forked, kept_descriptors
 from holdfast.adapters.files.paths import open_file, read_at, walk
 from holdfast.adapters.files.quarantine import Quarantine
 from holdfast.adapters.files.reserve import Reserve
@@ -24,6 +24,7 @@ from holdfast.journal.record import read_unverified
 from holdfast.journal.segment import parse_segment_name, read_opened, segment_name
 from holdfast.limits import BATCH_BYTES_MAX, KIB, LOCK_WAIT_SECONDS, SEGMENT_BYTES
 
+_KEPT_MAX = 256  # descriptors; a quarter of what a process usually may have
 HEADER_BYTES_MAX = 4 * KIB  # a segment's first line
 
 
@@ -55,7 +56,7 @@ class SessionFiles:
         self._path = "/".join(parts)
         self._lock: FolderLock | None = None
         # The active segment as we last had it open, under the write lock: its number, identity and descriptor.
-        self._active: tuple[int, tuple[int, int], int] | None = None
+        self._active: tuple[int, tuple[int, int], KeptFile] | None = None
         # Set by a failed write or sync: the next commit starts a new segment.
         self.must_rotate = False
 
@@ -69,6 +70,21 @@ class SessionFiles:
             yield lock.fd
         finally:
             lock.release()
+
+    def try_acquire(self) -> FolderLock | None:
+        """The write lock if it is free and the folder is the one we know; else None, and `acquire` is the way."""
+        lock = self._lock
+        if lock is None or not lock.try_acquire():
+            return None
+        try:
+            now = os.stat(self._path, dir_fd=self.home, follow_symlinks=False)
+            is_current = (now.st_dev, now.st_ino) == lock.identity
+        except OSError:
+            is_current = False
+        if not is_current:
+            lock.release()
+            return None
+        return lock
 
     def acquire(self) -> FolderLock:
         if os.getpid() != self._pid:
@@ -151,19 +167,31 @@ class SessionFiles:
         """A descriptor to write with, of the file that `status` describes; kept from one commit to the next."""
         if self._active is not None:
             if self.is_known(number, status):
-                return self._active[2]
+                return self._active[2].fd
             self.let_go()
         fd = self.open_segment(folder, number, os.O_RDWR)
         opened = os.fstat(fd)
-        keep_from_children(fd)
-        self._active = (number, (opened.st_dev, opened.st_ino), fd)
+        self._active = (number, (opened.st_dev, opened.st_ino), KeptFile(fd))
         return fd
 
     def let_go(self) -> None:
         """Of the active segment's descriptor."""
         active, self._active = self._active, None
         if active is not None:
-            close_kept(active[2])
+            active[2].close()
+
+    def rest(self) -> None:
+        """With the lock held, at a commit's end: a process with very many sessions keeps no descriptors for those that are quiet."""
+        if kept_descriptors() > _KEPT_MAX:
+            with contextlib.suppress(OSError):
+                self.let_go()
+            self._lock = None
+
+    def close(self) -> None:
+        """Nobody writes any more."""
+        with contextlib.suppress(OSError):
+            self.let_go()
+        self._lock = None
 
     def read_segment(self, folder: int, number: int, length: int | None = None) -> bytes:
         """A whole segment, or its first `length` bytes; FileNotFoundError when it is absent."""

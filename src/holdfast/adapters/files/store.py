@@ -57,7 +57,8 @@ from holdfast.session.home_events import (
 
 T = TypeVar("T")
 
-_THREADS = 64  # appends of different sessions sync in parallel; past this the disk is the bound
+_THREADS = 64  # whatever may wait: for a lock, a big read, a birth
+_COMMITTERS = 12  # appends of different sessions sync in parallel; more threads only fight for the interpreter
 SESSIONS = "sessions"
 
 
@@ -72,6 +73,7 @@ class FileStore:
         self._pid = os.getpid()
         self.writer = f"w{self._pid}-{secrets.token_hex(4)}"
         self._threads = Threads(_THREADS, "holdfast-files")
+        self._committers = Threads(_COMMITTERS, "holdfast-commit")
         self._tables = AnchorTables(home)
         self._reserve = Reserve(home)
         self._lanes: weakref.WeakValueDictionary[tuple[SessionId, InstanceId], Lane] = weakref.WeakValueDictionary()
@@ -251,7 +253,10 @@ class FileStore:
     def _close_now(self) -> None:
         for claim in list(self.claims):
             claim.release_now()
+        self._committers.stop()
         self._threads.stop()
+        for lane in [self._home_lane, *self._lanes.values()]:
+            lane.files.close()
         self._tables.close()
         os.close(self._home)
 
@@ -498,6 +503,9 @@ class FileStore:
 
     def run(self, work: Callable[[], None]) -> None:
         self._threads.run(work)
+
+    def run_quick(self, work: Callable[[], None]) -> None:
+        self._committers.run(work)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Off the event loop; once begun it is awaited to its end, then cancellation goes on."""

@@ -7,6 +7,8 @@ What was begun is awaited to its end: a cancelled caller gets its cancellation a
 import asyncio
 import contextlib
 import threading
+import weakref
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -20,15 +22,13 @@ class Threads:
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._guard = threading.Lock()
         self._made: list[threading.Thread] = []
-        self._idle = 0
-        self._stopped = False
+        self._owed = 0  # work that was given and is not done
 
     def run(self, work: Callable[[], None]) -> None:
         """Soon, in one of them. `work` handles its own errors."""
         with self._guard:
-            if self._idle > 0:
-                self._idle -= 1
-            elif len(self._made) < self._most:
+            self._owed += 1
+            if self._owed > len(self._made) and len(self._made) < self._most:
                 thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._made)}", daemon=True)
                 self._made.append(thread)
                 thread.start()
@@ -39,14 +39,12 @@ class Threads:
             work()
             del work  # or this thread keeps alive what the caller has let go
             with self._guard:
-                # Work that found nobody idle waits in the queue: then this thread is not idle either.
-                if self._work.empty():
-                    self._idle += 1
+                self._owed -= 1
 
     def stop(self) -> None:
         """After everything that was given to them."""
         with self._guard:
-            made, self._stopped = self._made[:], True
+            made = self._made[:]
         for _ in made:
             self._work.put(None)
         for thread in made:
@@ -75,17 +73,57 @@ class Threads:
         return result  # type: ignore[no-any-return]
 
 
+class Bell:
+    """
+    Wakes one event loop for any number of things done.
+
+    Threads that finish together ring once: waking a loop costs more than what it is woken for.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._done: deque[Callable[[], None]] = deque()
+        self._is_rung = False
+
+    @staticmethod
+    def of(loop: asyncio.AbstractEventLoop) -> "Bell":
+        bell = _bells.get(loop)
+        if bell is None:
+            bell = _bells[loop] = Bell(loop)
+        return bell
+
+    def ring(self, done: Callable[[], None]) -> None:
+        """From any thread: have the loop call this."""
+        self._done.append(done)
+        if self._is_rung:
+            return
+        self._is_rung = True
+        loop = self._loop()
+        with contextlib.suppress(RuntimeError):  # the loop was closed under the work; there is nobody to tell
+            if loop is not None:
+                loop.call_soon_threadsafe(self._answer)
+
+    def _answer(self) -> None:
+        # Before the queue is emptied: whoever comes while it is being emptied rings again.
+        self._is_rung = False
+        while self._done:
+            self._done.popleft()()
+
+
+_bells: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Bell]" = weakref.WeakKeyDictionary()
+
+
 class Arrival:
     """One thread tells one task that something is done."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._bell = Bell.of(self._loop)
         self._future: asyncio.Future[None] = self._loop.create_future()
         self._told = False
 
     def tell(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed under the work; there is nobody to tell
-            self._loop.call_soon_threadsafe(self._set)
+        self._bell.ring(self._set)
 
     def _set(self) -> None:
         self._told = True

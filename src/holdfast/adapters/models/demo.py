@@ -31,6 +31,8 @@ TELLINGS = {
 class DemoModel:
     """The model `demo`."""
 
+    summarises = False
+
     @property
     def name(self) -> str:
         return NAME

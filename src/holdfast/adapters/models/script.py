@@ -66,6 +66,8 @@ Script = dict[int, Step]  # by line number, counted from 1 as editors do; blank 
 class ScriptFile:
     """The model `script:FILE`."""
 
+    summarises = False  # summaries take no line
+
     def __init__(self, path: str) -> None:
         self._path = Path(path).expanduser().absolute()
         # What was read last, and of which state of the file. Only a cache: a changed file is read again.
@@ -111,6 +113,8 @@ class ScriptModel:
     >>> model.name
     'script-object:z35qns7vg7wj3iytwputn7xkra'
     """
+
+    summarises = False  # summaries take no line
 
     def __init__(self, lines: Iterable[Line | str]) -> None:
         objects = [{"say": line} if isinstance(line, str) else line for line in lines]

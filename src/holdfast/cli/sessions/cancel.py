@@ -14,7 +14,9 @@ def register(app: typer.Typer) -> None:
     @command(app, "cancel", example="holdfast sessions cancel ops/api\nholdfast sessions cancel ops/api --turn t3")
     def cancel(
         ctx: typer.Context,
-        session: Annotated[str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)],
+        session: Annotated[
+            str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)
+        ],
         turn: Annotated[str | None, typer.Option("--turn", metavar="T", help="Only this turn. [default: every open one]")] = None,
         as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Cancel as this person: an assertion by the home's owner.")] = None,
     ) -> None:

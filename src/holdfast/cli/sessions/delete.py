@@ -16,7 +16,9 @@ def register(app: typer.Typer) -> None:
     @command(app, "delete", example="holdfast sessions delete ops/api --yes")
     def delete(
         ctx: typer.Context,
-        session: Annotated[str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)],
+        session: Annotated[
+            str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)
+        ],
         yes: Annotated[bool, typer.Option("--yes", help="Don't ask; without a terminal nobody is asked anyway.")] = False,
         as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Recorded: an assertion by the home's owner.")] = None,
     ) -> None:

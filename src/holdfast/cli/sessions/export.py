@@ -17,8 +17,12 @@ def register(app: typer.Typer) -> None:
     @command(app, "export", example="holdfast sessions export ops/api > api.jsonl\nholdfast sessions export ops/api --markdown -o api.md")
     def export(
         ctx: typer.Context,
-        session: Annotated[str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)],
-        output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write here; never over an existing file. [default: stdout]")] = None,
+        session: Annotated[
+            str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)
+        ],
+        output: Annotated[
+            str | None, typer.Option("--output", "-o", metavar="FILE", help="Write here; never over an existing file. [default: stdout]")
+        ] = None,
         markdown: Annotated[bool, typer.Option("--markdown", help="The conversation for people, instead of the records.")] = False,
     ) -> None:
         """
@@ -38,10 +42,7 @@ async def _export(options: Options, session: str, output: str | None, markdown: 
     async with looking_service(options) as service:
         if service is None:
             raise unknown(name)
-        if markdown:
-            data = [(await export_markdown(service, name)).encode()]
-        else:
-            data = [line async for line in export_lines(service, name)]
+        data = [(await export_markdown(service, name)).encode()] if markdown else [line async for line in export_lines(service, name)]
         sealed = (await service.show(name)).sealed
     _write(data, output)
     if sealed is not None:

@@ -26,7 +26,9 @@ def register(app: typer.Typer) -> None:
     @command(app, "follow", example="holdfast sessions follow ops/api\nholdfast --json sessions follow ops/api --after 12 --forever")
     def follow(
         ctx: typer.Context,
-        session: Annotated[str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)],
+        session: Annotated[
+            str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)
+        ],
         after: Annotated[int, typer.Option("--after", metavar="SEQ", min=0, help="Go on after this record. [default: from the beginning]")] = 0,
         forever: Annotated[bool, typer.Option("--forever", help="Don't end with the turn.")] = False,
     ) -> None:
@@ -69,7 +71,8 @@ async def _print_records(options: Options, service: "Service", session: str, aft
                 head, ended = report.seq, report.phase == "idle"
     if report.sealed is not None:
         raise Untrusted(
-            f"{session} is sealed ({report.sealed.code}: {report.sealed.detail})", hint=f"`holdfast sessions unseal {session}` goes on from what verifies"
+            f"{session} is sealed ({report.sealed.code}: {report.sealed.detail})",
+            hint=f"`holdfast sessions unseal {session}` goes on from what verifies",
         )
 
 

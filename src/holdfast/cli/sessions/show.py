@@ -17,7 +17,9 @@ def register(app: typer.Typer) -> None:
     @command(app, "show", example="holdfast sessions show ops/api")
     def show(
         ctx: typer.Context,
-        session: Annotated[str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)],
+        session: Annotated[
+            str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)
+        ],
     ) -> None:
         """One session: where it stands, what it owes, where its journal lies, why it is sealed if it is."""
         options = options_of(ctx)

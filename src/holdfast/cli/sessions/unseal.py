@@ -15,7 +15,9 @@ def register(app: typer.Typer) -> None:
     @command(app, "unseal", example="holdfast verify ops/api\nholdfast sessions unseal ops/api --reason 'an editor saved over the file'")
     def unseal(
         ctx: typer.Context,
-        session: Annotated[str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)],
+        session: Annotated[
+            str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)
+        ],
         reason: Annotated[str, typer.Option("--reason", metavar="R", help="Why it may go on; recorded.")] = "no reason given",
         as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Decide as this person: an assertion by the home's owner.")] = None,
     ) -> None:

@@ -1,0 +1,84 @@
+// What waits for me, in all sessions. One card is open at a time, so that all of it fits a screen; new ones come at the end, so that nothing moves under a hand.
+
+import { all } from "./api.js";
+import { fill, h, say } from "./dom.js";
+import { PromptCard } from "./prompt.js";
+import { plural } from "./words.js";
+
+export class Inbox {
+  constructor(app) {
+    this.app = app;
+    this.cards = new Map();
+    this.node = h("div", { class: "view inbox" });
+    this.list = h("div", { class: "cards" });
+    this.rest = h("div", { class: "cards others" });
+    this.known = false;
+  }
+
+  async refresh() {
+    const found = await all("/v1/approvals", "approvals");
+    found.sort((a, b) => (a.requested_at < b.requested_at ? -1 : 1));
+    const standing = new Set(found.map((each) => each.id));
+    const fresh = found.filter((each) => !this.cards.has(each.id));
+    for (const prompt of fresh) this.cards.set(prompt.id, new PromptCard(prompt, this.app.me, { onDone: (card) => this.done(card) }));
+    for (const [id, card] of this.cards) {
+      if (!standing.has(id) && !card.over) card.close("This prompt is over: it was answered elsewhere, replaced, cancelled, or its time ran out.");
+    }
+    const mine = fresh.filter((each) => this.cards.get(each.id).mine);
+    if (this.known && mine.length) say(`${plural(mine.length, "prompt waits", "prompts wait")} for you.`, { urgent: true });
+    this.known = true;
+    this.draw();
+  }
+
+  get waiting() { return [...this.cards.values()].filter((card) => card.mine && !card.over); }
+
+  draw() {
+    const mine = [...this.cards.values()].filter((card) => card.mine);
+    const others = [...this.cards.values()].filter((card) => !card.mine && !card.over);
+    for (const card of mine) if (card.node.parentNode !== this.list) this.list.append(card.node);
+    for (const card of others) if (card.node.parentNode !== this.rest) this.rest.append(card.node);
+    for (const card of this.cards.values()) if (!card.mine && card.over) card.node.remove();
+    if (!mine.some((card) => card.open && !card.over) && !mine.some((card) => card.open && card.over)) this.waiting[0]?.show(true);
+    if (!this.node.firstChild) this.frame();
+    const count = this.waiting.length;
+    this.heading.textContent = count ? `${plural(count, "prompt waits", "prompts wait")} for you` : "Nothing waits for you";
+    this.empty.hidden = mine.length > 0;
+    this.lead.hidden = count === 0;
+    this.others.hidden = others.length === 0;
+    this.app.counted(count);
+  }
+
+  frame() {
+    this.heading = h("h1", { tabindex: "-1" }, "");
+    this.lead = h("p", { class: "lead" }, "What you approve runs exactly as shown, once, under the authority it was asked with. Silence denies.");
+    this.empty = h("div", { class: "empty" }, h("p", null, "When an agent needs your consent, it stops here and waits, for days if need be. Nothing runs meanwhile."),
+      h("p", null, h("a", { class: "button", href: "#/talk" }, "Talk to the agent")));
+    this.others = h("section", { class: "elsewhere", "aria-label": "Waiting for others" }, h("h2", { class: "section" }, "Waiting for others"), this.rest);
+    fill(this.node, h("header", { class: "view-head" }, this.heading, this.lead), this.empty, this.list, this.others);
+  }
+
+  done(card) {
+    this.draw();
+    const next = this.waiting[0];
+    if (next) next.show(true);
+    card.node.querySelector(".outcome")?.focus();
+    this.app.poke();
+  }
+
+  // Keyboard: the card after or before the open one.
+  step(by) {
+    const cards = [...this.cards.values()].filter((card) => card.mine);
+    if (!cards.length) return;
+    const at = cards.findIndex((card) => card.open);
+    const next = cards[Math.min(cards.length - 1, Math.max(0, at + by))];
+    for (const card of cards) card.show(card === next);
+    next.focus();
+    next.node.scrollIntoView({ block: "nearest" });
+  }
+
+  enter() {
+    for (const [id, card] of this.cards) if (card.over) { card.node.remove(); this.cards.delete(id); }
+    this.draw();
+    this.heading.focus();
+  }
+}

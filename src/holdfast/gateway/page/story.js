@@ -1,0 +1,194 @@
+// From a session's records to what is shown of it: turns with what was said, called, asked and answered, and the stretches of time they took.
+// A pure fold, like the one that the server does: the same records give the same story.
+
+export class Story {
+  constructor() {
+    this.turns = new Map();   // in the order they were asked
+    this.inputs = new Map();  // input id -> turn
+    this.notes = [];
+    this.head = 0;
+    this.people = new Set();
+  }
+
+  turn(id) {
+    if (!this.turns.has(id)) {
+      this.turns.set(id, { id, items: [], calls: new Map(), marks: [], open: null, outcome: null, waiting: 0, streaming: null, startedAt: null, endedAt: null, requester: null });
+    }
+    return this.turns.get(id);
+  }
+
+  // Begin a stretch of time; the one before ends where it begins.
+  stretch(turn, kind, at, label) {
+    this.end(turn, at);
+    turn.open = { kind, from: at, to: null, label };
+    turn.marks.push(turn.open);
+  }
+
+  end(turn, at) {
+    if (turn.open) { turn.open.to = at; turn.open = null; }
+  }
+
+  mark(turn, kind, at, label) { turn.marks.push({ kind, from: at, to: at, label, point: true }); }
+
+  delta(piece) {
+    const turn = this.turn(piece.turn);
+    if (piece.kind === "text") {
+      if (!turn.streaming) { turn.streaming = { kind: "said", text: "", live: true }; turn.items.push(turn.streaming); }
+      turn.streaming.text += piece.text;
+    } else if (piece.call && turn.calls.has(piece.call)) {
+      const call = turn.calls.get(piece.call);
+      call.output = (call.output + piece.text).slice(-20000);
+    }
+    return turn;
+  }
+
+  // One record. Returns the turn it moved, if any.
+  take(record) {
+    this.head = record.seq;
+    const { body, at, type } = record;
+    if (type === "input_accepted") return this.input(body, at);
+    if (!body.turn) { this.note(record); return null; }
+    const turn = this.turn(body.turn);
+    (this[type] || this.other).call(this, turn, body, at, type);
+    return turn;
+  }
+
+  input(body, at) {
+    const turn = this.turn(body.turn);
+    const context = body.context || {};
+    turn.requester = context.requester || null;
+    turn.circle = context.boundary || context.audience || null;
+    turn.startedAt = turn.startedAt ?? at;
+    if (turn.requester) this.people.add(turn.requester);
+    this.inputs.set(body.input, turn.id);
+    turn.items.push({ kind: "asked", who: turn.requester, channel: context.channel, text: body.text, at, quotes: body.quotes || [] });
+    this.mark(turn, "asked", at, `${turn.requester || "somebody"} asked`);
+    return turn;
+  }
+
+  note(record) {
+    const words = {
+      session_born: null, tail_repaired: "An unfinished write was cut off after a crash; nothing that was acknowledged is lost.",
+      life_carried: "This is a new life of the session; its past was carried over.", compacted: "Older turns were summarised for the model. The journal keeps everything.",
+      model_given: `From here on the model is ${record.body.model}.`,
+    }[record.type];
+    if (words) this.notes.push({ kind: "note", text: words, at: record.at, seq: record.seq });
+  }
+
+  other() {}
+
+  turn_started(turn, body, at) {
+    for (const input of body.inputs || []) {
+      const own = this.inputs.get(input);
+      if (own && own !== turn.id) {
+        const joined = this.turns.get(own);
+        turn.items.push(...joined.items);
+        turn.marks.push(...joined.marks);
+        this.turns.delete(own);
+        this.inputs.set(input, turn.id);
+      }
+    }
+    turn.startedAt = turn.startedAt ?? at;
+  }
+
+  model_call_started(turn, body, at) { this.stretch(turn, "thinking", at, "thinking"); turn.model = body.model; }
+
+  model_answered(turn, body, at) {
+    this.end(turn, at);
+    if (turn.streaming) { turn.items.splice(turn.items.indexOf(turn.streaming), 1); turn.streaming = null; }
+    if (body.text) turn.items.push({ kind: "said", text: body.text, at });
+    for (const made of body.calls || []) this.called(turn, made, at);
+  }
+
+  calls_proposed(turn, body, at) { this.model_answered(turn, body, at); }
+
+  called(turn, made, at) {
+    const call = { kind: "call", call: made.call, tool: made.tool, arguments: made.arguments, state: "proposed", output: "", result: null, at, by: null };
+    turn.calls.set(made.call, call);
+    turn.items.push(call);
+  }
+
+  model_call_failed(turn, body, at) {
+    this.end(turn, at);
+    this.mark(turn, "failed", at, `the model failed: ${body.kind}`);
+    turn.items.push({ kind: "note", text: body.final ? `The model failed: ${body.message}` : `The model failed (${body.kind}); it is asked again.`, at });
+  }
+
+  model_call_lost(turn, body, at) {
+    if (turn.open) { turn.open.to = at; turn.open = null; }
+    this.mark(turn, "crashed", at, "the driver died; the model is asked again");
+    if (turn.streaming) { turn.items.splice(turn.items.indexOf(turn.streaming), 1); turn.streaming = null; }
+  }
+
+  model_answer_dropped(turn, body, at) { this.end(turn, at); }
+
+  call_allowed(turn, body) {
+    const call = turn.calls.get(body.call);
+    if (call) { call.state = "allowed"; call.by = body.by; call.arguments = body.arguments; }
+  }
+
+  approval_requested(turn, body, at) {
+    const call = turn.calls.get(body.call);
+    turn.waiting += 1;
+    if (call) { call.state = "waiting"; call.approval = body.approval; call.asked = { ...body, at }; call.arguments = body.arguments; }
+    this.stretch(turn, "waiting", at, `waits for ${body.may_answer.join(" or ")}`);
+  }
+
+  approval_answered(turn, body, at) {
+    const call = turn.calls.get(body.call);
+    turn.waiting = Math.max(0, turn.waiting - 1);
+    if (call) { call.by = body.by; call.option = body.option; call.state = body.option === "deny" ? "denied" : body.option === "edit" ? "edited" : "approved"; }
+    if (!turn.waiting) this.end(turn, at);
+    this.mark(turn, body.option === "deny" ? "denied" : "answered-prompt", at, `${body.by}: ${body.option.replaceAll("_", " ")}`);
+  }
+
+  answer_refused(turn, body, at) {
+    turn.items.push({ kind: "note", text: `${body.by} tried to answer and may not; the prompt stands.`, at });
+    turn.marks.push({ kind: "refused", from: at, to: at, point: true, label: `${body.by} refused` });
+  }
+
+  approval_closed(turn, body, at) {
+    const call = turn.calls.get(body.call);
+    turn.waiting = Math.max(0, turn.waiting - 1);
+    if (call) { call.state = body.closed_as; call.closed = body.reason; }
+    if (!turn.waiting) this.end(turn, at);
+  }
+
+  turn_parked() {}
+
+  turn_resumed(turn, body, at) {
+    if (body.after === "crash") {
+      this.end(turn, at);
+      if (!turn.marks.some((each) => each.kind === "crashed" && at - each.from < 5000)) this.mark(turn, "crashed", at, "the driver died");
+      this.mark(turn, "resumed", at, "resumed");
+      turn.items.push({ kind: "note", text: "The driver died here and the turn was resumed. Nothing ran twice.", at });
+    }
+  }
+
+  tool_started(turn, body, at) {
+    const call = turn.calls.get(body.call);
+    if (call) { call.state = "running"; call.arguments = body.arguments; call.startedAt = at; }
+    this.stretch(turn, "ran", at, body.tool);
+  }
+
+  call_finished(turn, body, at) {
+    const call = turn.calls.get(body.call);
+    if (call) { call.state = body.outcome; call.result = body.text; call.code = body.code; call.endedAt = at; }
+    if (turn.open && turn.open.kind === "ran") this.end(turn, at);
+    if (body.outcome === "in_doubt") this.mark(turn, "crashed", at, "in doubt: it may have happened");
+  }
+
+  turn_cancelled(turn, body, at) { this.end(turn, at); this.mark(turn, "denied", at, `cancelled by ${body.by}`); }
+
+  turn_ended(turn, body, at) {
+    this.end(turn, at);
+    turn.endedAt = at;
+    turn.outcome = body.outcome;
+    turn.waiting = 0;
+    if (turn.streaming) { turn.items.splice(turn.items.indexOf(turn.streaming), 1); turn.streaming = null; }
+    const last = [...turn.items].reverse().find((item) => item.kind === "said");
+    if (body.reply && (!last || last.text !== body.reply)) turn.items.push({ kind: "said", text: body.reply, at });
+    if (body.outcome !== "completed") turn.items.push({ kind: "ended", outcome: body.outcome, text: body.message || body.outcome, hint: body.hint || "", at });
+    this.mark(turn, body.outcome === "completed" ? "answered" : "failed", at, body.outcome === "completed" ? "answered" : body.outcome);
+  }
+}

@@ -1,0 +1,231 @@
+// One conversation: what was said, what was called, what waits, live; beside it the turn as a picture, and whether its history can be believed.
+
+import { Follow, get, newId, post } from "./api.js";
+import { fill, h, icon, say } from "./dom.js";
+import { PromptCard } from "./prompt.js";
+import { Story } from "./story.js";
+import { timeline } from "./timeline.js";
+import { PHASES, plural, span, when } from "./words.js";
+
+const STATES = {
+  proposed: "weighed", allowed: "allowed", waiting: "waits for an answer", approved: "approved", edited: "edited", running: "running", ok: "ran", error: "failed",
+  denied: "denied", unattended: "denied: nobody could be asked", superseded: "replaced", cancelled: "cancelled", voided: "voided", timed_out: "ran out of time",
+  in_doubt: "in doubt", expired: "expired",
+};
+const TRY = ["what time is it", "list files", "run: uname -a", "ask me which region to use"];
+
+export class Talk {
+  constructor(app, session) {
+    this.app = app;
+    this.session = session;
+    this.story = new Story();
+    this.cards = new Map();
+    this.facts = null;
+    this.line = "connecting";
+    this.pinned = true;
+    this.node = h("div", { class: "view talk" });
+    this.frame();
+    this.follow();
+    this.look();
+    this.tick = setInterval(() => this.drawSide(), 1000);
+  }
+
+  close() { this.stream?.close(); clearInterval(this.tick); }
+
+  follow() {
+    this.stream?.close();
+    this.stream = new Follow(this.session, (name, data) => this.heard(name, data), (line) => { this.line = line; this.drawLine(); });
+  }
+
+  async look() {
+    try {
+      this.facts = await get(`/v1/sessions/${this.session}`);
+    } catch (error) {
+      this.facts = error.status === 404 ? null : this.facts;
+    }
+    this.drawLine();
+    this.drawSide();
+  }
+
+  heard(name, data) {
+    if (name === "record") {
+      this.story.take(data);
+      if (data.type === "approval_requested" || data.type === "approval_closed" || data.type === "approval_answered") this.app.poke();
+      if (data.type === "approval_closed" || data.type === "approval_answered") this.overtaken(data.body);
+      if (data.type === "turn_ended") say(data.body.reply ? `Answered: ${data.body.reply.slice(0, 300)}` : `The turn ended: ${data.body.outcome}`);
+      this.lookSoon();
+    } else if (name === "delta") this.story.delta(data);
+    else if (name === "standing") this.standing(data.approvals);
+    else if (name === "sealed") { say("This session is sealed.", { urgent: true }); this.look(); }
+    else if (name === "restart") { this.story = new Story(); this.cards.clear(); }
+    this.drawSoon();
+  }
+
+  lookSoon() {
+    clearTimeout(this.looking);
+    this.looking = setTimeout(() => this.look(), 150);
+  }
+
+  drawSoon() {
+    if (this.drawing) return;
+    this.drawing = true;
+    requestAnimationFrame(() => { this.drawing = false; this.draw(); });
+  }
+
+  standing(approvals) {
+    for (const prompt of approvals) this.card(prompt);
+    if (approvals.length) say(`${plural(approvals.length, "prompt still stands", "prompts still stand")} here.`);
+  }
+
+  card(prompt) {
+    let card = this.cards.get(prompt.id);
+    if (!card) {
+      card = new PromptCard(prompt, this.app.me, { link: false, onDone: () => this.app.poke() });
+      card.show(true);
+      this.cards.set(prompt.id, card);
+    }
+    return card;
+  }
+
+  overtaken(body) {
+    const card = this.cards.get(body.approval);
+    if (card && !card.over && !card.busy) card.close(body.by ? `${body.by} answered: ${body.option.replaceAll("_", " ")}.` : `Closed: ${body.reason || body.closed_as}.`);
+  }
+
+  // The journalled prompt, as the list of prompts would say it.
+  promptOf(turn, call) {
+    const asked = call.asked;
+    let given = asked.arguments;
+    try { given = JSON.parse(asked.arguments); } catch { /* shown as the text it is */ }
+    return {
+      id: asked.approval, session: this.session, turn: turn.id, tool: asked.tool, arguments: given, display: asked.display, digest: asked.digest,
+      options: asked.options.map((each) => each.option), covers: Object.fromEntries(asked.options.map((each) => [each.option, each.covers])),
+      may_answer: asked.may_answer, requester: turn.requester, boundary: turn.circle, requested_at: new Date(asked.at).toISOString(),
+      expires_at: new Date(asked.expires_at).toISOString(), kind: asked.kind || "approval", reason: asked.reason || "", dangerous: Boolean(asked.dangerous),
+    };
+  }
+
+  frame() {
+    this.heading = h("h1", { tabindex: "-1" }, this.session);
+    this.badge = h("span", { class: "integrity" });
+    this.live = h("span", { class: "line", role: "status" });
+    this.log = h("div", { class: "log", role: "log", "aria-label": "Conversation", tabindex: "0" });
+    this.log.addEventListener("scroll", () => { this.pinned = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 60; });
+    this.text = h("textarea", {
+      id: "say", rows: 1, placeholder: "Say something", "aria-label": "Your message",
+      on: { keydown: (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); this.send(); } }, input: () => this.grow() },
+    });
+    this.button = h("button", { type: "button", class: "button main", on: { click: () => this.send() } }, icon("send"), h("span", null, "Send"));
+    this.stop = h("button", { type: "button", class: "button", hidden: true, "aria-label": "Stop this turn", on: { click: () => this.cancel() } }, "Stop");
+    this.wrong = h("p", { class: "status bad", role: "alert" });
+    this.side = h("aside", { class: "side", "aria-label": "The turn and its history" });
+    this.composer = h("div", { class: "composer" }, this.wrong, h("div", { class: "row" }, this.text, this.stop, this.button));
+    fill(this.node,
+      h("header", { class: "view-head talk-head" }, h("a", { class: "icon-button back", href: "#/talk", "aria-label": "All conversations" }, icon("back")), this.heading, this.badge, this.live),
+      h("div", { class: "talk-body" }, h("div", { class: "talk-main" }, this.log, this.composer), this.side));
+    this.draw();
+  }
+
+  grow() { this.text.style.height = "auto"; this.text.style.height = `${Math.min(160, this.text.scrollHeight)}px`; }
+
+  draw() {
+    const turns = [...this.story.turns.values()];
+    fill(this.log, turns.length ? turns.map((turn) => this.turn(turn)) : this.empty(), this.story.notes.map((note) => h("p", { class: "note" }, note.text)));
+    const open = turns.find((turn) => !turn.outcome);
+    this.stop.hidden = !open || !this.app.me.scopes.some((scope) => scope === "send" || scope === "admin");
+    this.text.disabled = !this.app.me.scopes.includes("send");
+    this.button.disabled = this.text.disabled;
+    if (this.pinned) this.log.scrollTop = this.log.scrollHeight;
+    this.drawSide();
+  }
+
+  empty() {
+    return h("div", { class: "empty" }, h("p", null, "A new conversation. What you say is kept before anything is done about it."),
+      h("ul", { class: "tries" }, TRY.map((text) => h("li", null, h("button", { type: "button", class: "chip", on: { click: () => { this.text.value = text; this.grow(); this.text.focus(); } } }, text)))));
+  }
+
+  turn(turn) {
+    return h("section", { class: `turn${turn.outcome ? "" : " is-open"}`, data: { turn: turn.id }, "aria-label": `Turn ${turn.id}` }, turn.items.map((item) => this.item(turn, item)),
+      !turn.outcome && !turn.streaming && turn.open?.kind === "thinking" && h("p", { class: "thinking" }, h("i"), h("i"), h("i"), h("span", { class: "unseen" }, "thinking")));
+  }
+
+  item(turn, item) {
+    switch (item.kind) {
+      case "asked": return h("div", { class: `msg asked${item.who === this.app.me.person ? " own" : ""}` }, h("p", { class: "who" }, item.who || "nobody known", " ", h("time", null, when(item.at))), h("p", { class: "text" }, item.text),
+        item.quotes.map((quote) => h("blockquote", null, h("b", null, quote.speaker), ": ", quote.text)));
+      case "said": return h("div", { class: `msg said${item.live ? " is-live" : ""}` }, h("p", { class: "who" }, "agent", item.at ? [" ", h("time", null, when(item.at))] : null), h("p", { class: "text" }, item.text));
+      case "call": return this.call(turn, item);
+      case "ended": return h("p", { class: "note ended" }, `${item.outcome}: ${item.text}`, item.hint && h("span", { class: "dim" }, ` ${item.hint}`));
+      default: return h("p", { class: "note" }, item.text);
+    }
+  }
+
+  call(turn, call) {
+    const state = STATES[call.state] || call.state;
+    const tone = { ok: "good", running: "live", waiting: "wait", approved: "good", error: "bad", denied: "bad", in_doubt: "bad", voided: "bad", expired: "bad", timed_out: "bad", unattended: "bad" }[call.state] || "";
+    const took = call.startedAt && call.endedAt ? ` in ${span(call.endedAt - call.startedAt)}` : "";
+    const by = call.by && call.by !== "policy" ? ` · ${call.by}` : "";
+    const shown = call.result ?? call.output;
+    const key = call.call;
+    const head = h("div", { class: "call-head" }, h("code", { class: "tool" }, call.tool), h("code", { class: "args" }, call.arguments), h("span", { class: `chip-state ${tone}` }, `${state}${took}${by}`));
+    const out = shown ? h("details", { class: "output", open: this.opened?.has(key), on: { toggle: (event) => { this.opened ??= new Set(); if (event.target.open) this.opened.add(key); else this.opened.delete(key); } } },
+      h("summary", null, "What came of it"), h("pre", { tabindex: "0" }, shown)) : null;
+    const waits = call.state === "waiting" && call.asked ? this.card(this.promptOf(turn, call)) : call.approval ? this.cards.get(call.approval) : null;
+    return h("div", { class: `call ${tone}`, data: { call: key } }, head, out, waits && (call.state === "waiting") && waits.node);
+  }
+
+  drawLine() {
+    const words = { live: "live", away: "reconnecting", connecting: "connecting", absent: "new" };
+    this.live.textContent = words[this.line] || this.line;
+    this.live.className = `line ${this.line}`;
+    const sealed = this.facts?.sealed;
+    fill(this.badge, this.facts ? [icon(sealed ? "broken" : "shield"), sealed ? `sealed: ${sealed.code}` : "history intact"] : null);
+    this.badge.className = `integrity ${sealed ? "bad" : this.facts ? "good" : ""}`;
+    this.badge.hidden = !this.facts;
+  }
+
+  drawSide() {
+    const turns = [...this.story.turns.values()];
+    const turn = turns[turns.length - 1];
+    const facts = this.facts;
+    const open = this.side.querySelector("details")?.open ?? matchMedia("(min-width: 1000px)").matches;
+    const fact = (name, value) => (value === null || value === undefined ? null : h("div", { class: "fact" }, h("dt", null, name), h("dd", null, value)));
+    fill(this.side, h("details", { class: "side-fold", open }, h("summary", null, "Timeline and integrity"),
+      turn && [h("h2", { class: "section" }, "The last turn"), timeline(turn)],
+      facts && [h("h2", { class: "section" }, "Its history"),
+        facts.sealed && h("div", { class: "sealed" }, h("p", null, h("b", null, "Sealed. "), facts.sealed.detail), h("p", { class: "dim" }, `Reading works; nothing is written until its owner decides: holdfast sessions unseal ${this.session}`)),
+        h("dl", { class: "facts" },
+          fact("State", PHASES[facts.phase] || facts.phase),
+          fact("Verified", facts.sealed ? `up to record ${facts.sealed.at_seq ?? "?"}` : `all ${facts.seq} records, when last opened`),
+          fact("Turns", facts.turns), facts.queued ? fact("Queued", facts.queued) : null, fact("Agent", facts.agent), fact("Model", facts.model), fact("Life", h("code", null, facts.instance.slice(0, 12))))]));
+  }
+
+  async send() {
+    const text = this.text.value.trim();
+    if (!text || this.sending) return;
+    this.sending = true;
+    this.wrong.textContent = "";
+    this.key = this.keyText === text ? this.key : newId();
+    this.keyText = text;
+    try {
+      await post(`/v1/sessions/${this.session}/messages`, { text }, { "Idempotency-Key": this.key });
+      this.text.value = "";
+      this.keyText = null;
+      this.grow();
+      this.pinned = true;
+      if (this.line === "absent") this.follow();
+      this.app.poke();
+    } catch (error) {
+      this.wrong.textContent = `${error.message} ${error.hint}`.trim();
+    } finally {
+      this.sending = false;
+      this.text.focus();
+    }
+  }
+
+  async cancel() {
+    try { await post(`/v1/sessions/${this.session}/cancel`); say("Cancelled."); } catch (error) { this.wrong.textContent = error.message; }
+  }
+
+  enter() { (this.text.disabled ? this.heading : this.text).focus(); }
+}

@@ -1,0 +1,59 @@
+// Times and names in plain words.
+
+const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+
+export function span(ms) {
+  if (ms < 950) return `${Math.max(0, Math.round(ms))} ms`;
+  const seconds = Math.round(ms / 1000);
+  for (const [size, unit] of UNITS) {
+    if (seconds >= size) {
+      const whole = Math.floor(seconds / size);
+      const rest = UNITS.find(([other]) => other < size);
+      const more = rest ? Math.floor((seconds % size) / rest[0]) : 0;
+      return more && size > 1 ? `${whole} ${unit} ${more} ${rest[1]}` : `${whole} ${unit}`;
+    }
+  }
+  return "now";
+}
+
+// "in 6 d 23 h", "2 min ago"
+export function away(iso, now = Date.now()) {
+  const ms = new Date(iso).getTime() - now;
+  if (Math.abs(ms) < 1000) return "now";
+  return ms > 0 ? `in ${span(ms)}` : `${span(-ms)} ago`;
+}
+
+export function when(at) {
+  const date = new Date(at);
+  const today = new Date().toDateString() === date.toDateString();
+  return date.toLocaleString([], today ? { hour: "2-digit", minute: "2-digit" } : { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+}
+
+export function moment(iso) {
+  return new Date(iso).toLocaleString([], { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+}
+
+export const PHASES = {
+  idle: "at rest", queued: "queued", ready: "about to think", calling_model: "thinking", deciding: "weighing", running: "working",
+  parked: "waits for a person", cancelling: "stopping", sealed: "sealed",
+};
+
+export const OPTIONS = {
+  approve_once: "Approve once",
+  approve_session: "Approve for this session",
+  approve_folder: "Approve in this folder",
+  approve_everywhere: "Approve everywhere",
+  edit: "Edit the arguments…",
+  deny: "Deny",
+  answer: "Answer in your own words…",
+};
+
+export const CIRCLES = { personal: "personal", team: "team", public: "public" };
+
+export function circle(prompt) {
+  return prompt.boundary || prompt.audience || "unknown";
+}
+
+export function plural(count, one, many) {
+  return `${count} ${count === 1 ? one : many}`;
+}

@@ -1,0 +1,375 @@
+"""
+The Nth-syscall campaign: a real process runs a full approval turn through the command line, and something goes wrong at one system call. Then:
+
+the journal holds and nobody is accused, what was acknowledged is there, the tool ran once at most and only after its durable consent, authority is what it was,
+what was said agrees with what is kept, and sending, resuming and answering again finish the turn. No traceback, no hang, no exit code outside the contract.
+
+`python -m holdfast.testing.campaign` sweeps everything, with a progress bar and a table at the end; `--every N` takes each Nth place.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Literal, NamedTuple
+
+from holdfast.errors import HoldfastError
+from holdfast.testing.history import History, read_history
+from holdfast.testing.promises import PromiseBroken
+from holdfast.testing.syscalls import LIES, LIMIT, Fault, Said, calls_in, run
+
+Phase = Literal["send", "answer"]
+Tool = Literal["act", "shell"]
+
+SESSION = "ops/api"
+WORKERS = 2  # processes at once; each case is mostly one process starting after another
+TIMEOUT_SECONDS = 60.0  # a clean command takes half a second; one that takes this long hangs
+CALLS = (
+    "pwrite64",
+    "fdatasync",
+    "fsync",
+    "write",
+    "rename,renameat,renameat2",
+    "ftruncate",
+    "openat",
+    "unlink,unlinkat,rmdir",
+    "mkdir,mkdirat",
+    "link,linkat",
+    "flock",
+    "fallocate",
+)
+_ERRORS = ("kill", "EIO", "EIO+", "ENOSPC", "ENOSPC+", "EDQUOT", "EINTR")
+_CONTRACT = frozenset({0, 1, 3, 5, 6})
+_SEALED = 4
+_KILLED = -9
+_LIMITS = range(0, 9000, 250)
+_BOT = '''
+"""A tool that must not run twice: each run leaves a line."""
+from pathlib import Path
+
+import holdfast
+
+
+@holdfast.tool
+def act(what: str) -> str:
+    """Do something that can't be undone."""
+    with Path(__file__).with_name("ran.txt").open("a") as effects:
+        effects.write("ran\\n")
+    return f"did {what}"
+
+
+ops = holdfast.Agent("ops", model="demo", tools=[act, "shell"])
+'''
+_ARGUMENTS: dict[Tool, dict[str, str]] = {"act": {"what": "it"}, "shell": {"command": "echo ran >> ran.txt"}}
+
+
+class Case(NamedTuple):
+    tool: Tool
+    phase: Phase
+    fault: Fault
+
+    def __str__(self) -> str:
+        return f"{self.tool}, {self.phase}: {self.fault}"
+
+
+class Verdict(NamedTuple):
+    """`problems` is empty when every promise was kept. `hit`: the command did not simply do its work."""
+
+    case: Case
+    problems: tuple[str, ...]
+    hit: bool
+    in_doubt: bool
+    sealed: bool
+
+
+class Rig:
+    """One folder in which cases are run, one after the other: a workspace, a home, and homes kept as they are when a prompt waits."""
+
+    def __init__(self, folder: Path, strace: str) -> None:
+        self._strace = strace
+        self.folder, self.home, self.workspace = folder, folder / "home", folder / "workspace"
+        self.workspace.mkdir(parents=True)
+        (self.workspace / "bot.py").write_text(_BOT)
+        for tool, arguments in _ARGUMENTS.items():
+            lines: list[dict[str, Any]] = [{"call": [{"tool": tool, "args": arguments, "id": "c1"}]}, {"say": "done"}]
+            (self.workspace / f"{tool}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTEST", "PYTHON"))}
+        self.env |= {"HOLDFAST_HOME": str(self.home), "COLUMNS": "200"}
+        self.env["PYTHONDONTWRITEBYTECODE"] = "1"  # or a fault would be baked into what Python keeps of our modules
+        self._paths = [self.home / each for each in _PLACES]
+        self._parked: dict[Tool, str] = {}
+
+    # --- commands
+
+    def _words(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "holdfast", "--json", "--app", "bot:ops", *words]
+
+    def _sending(self, tool: Tool) -> list[str]:
+        model = f"script:{self.workspace / tool}.jsonl"
+        return self._words("send", SESSION, "go", "--as", "alice", "--model", model, "--dedup", "one")
+
+    def _answering(self, approval: str) -> list[str]:
+        return self._words("approvals", "answer", approval, "approve_once", "--as", "alice", "--answer-id", "mine")
+
+    def say(self, words: Sequence[str], fault: Fault | None = None) -> Said:
+        return run(self._strace, words, fault, paths=self._paths, env=self.env, cwd=self.workspace, timeout_seconds=TIMEOUT_SECONDS)
+
+    def ran(self) -> int:
+        path = self.workspace / "ran.txt"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+    def history(self) -> History | None:
+        return asyncio.run(read_history(self.home, SESSION))
+
+    # --- where cases begin
+
+    def begin(self, tool: Tool, phase: Phase) -> list[str]:
+        """A fresh home, or one with a prompt that waits; and the command that will be disturbed."""
+        (self.workspace / "ran.txt").unlink(missing_ok=True)
+        shutil.rmtree(self.home, ignore_errors=True)
+        if phase == "send":
+            return self._sending(tool)
+        if tool not in self._parked:
+            waiting = json.loads(self.say(self._sending(tool)).out)
+            self._parked[tool] = waiting["approvals"][0]["id"]
+            shutil.copytree(self.home, self.folder / tool)
+            shutil.rmtree(self.home)
+        shutil.copytree(self.folder / tool, self.home)
+        return self._answering(self._parked[tool])
+
+    def places(self, tool: Tool, phase: Phase, call: str) -> int:
+        """How many calls of this kind there are to disturb."""
+        words = self.begin(tool, phase)
+        return calls_in(self._strace, words, call, trace=self.folder / "trace", paths=self._paths, env=self.env, cwd=self.workspace)
+
+    # --- one case
+
+    def judge(self, case: Case) -> Verdict:
+        words = self.begin(case.tool, case.phase)
+        said = self.say(words, case.fault)
+        lied = case.fault.harm in LIES
+        problems = [*_problems_of_words(said, lied=lied), *_problems_of_silence(said)]
+        history: History | None = None
+        try:
+            history = self.history()
+            problems += _problems_of_history(history, said, self.ran(), lied=lied)
+            if not _is_sealed(history):
+                problems += self._go_on(case, lied=lied)
+                history = self.history()
+                problems += self._problems_at_the_end(history, lied=lied)
+        except (PromiseBroken, HoldfastError) as exc:
+            if not (lied and isinstance(exc, HoldfastError)):
+                problems.append(f"{type(exc).__name__}: {exc}")
+        if self.ran() > 1:
+            problems.append(f"the tool ran {self.ran()} times")
+        doubt = history is not None and "in_doubt" in history.outcomes()
+        return Verdict(case, tuple(problems), said.code not in {0, 3}, doubt, _is_sealed(history))
+
+    def _go_on(self, case: Case, *, lied: bool) -> Iterator[str]:
+        """As a person would: send it again, drive on what is owed, answer what waits."""
+        if case.phase == "send":
+            yield from self._step(self._sending(case.tool), lied=lied)
+        yield from self._step(self._words("resume"), lied=lied)
+        history = self.history()
+        for approval in history.state.approvals if history is not None else ():
+            yield from self._step(self._answering(approval), lied=lied)
+
+    def _step(self, words: list[str], *, lied: bool) -> Iterator[str]:
+        said = self.say(words)
+        yield from _problems_of_words(said, lied=lied)
+        if said.code not in {0, 3} and not lied:
+            yield f"{words[6:8]} afterwards exits {said.code}: {said.out}{said.err}"
+
+    def _problems_at_the_end(self, history: History | None, *, lied: bool) -> Iterator[str]:
+        if lied and (history is None or _is_sealed(history)):
+            return
+        if history is None:
+            yield "there is no session in the end"
+            return
+        if history.verdict.verdict != "holds" or history.verdict.sealed:
+            yield f"in the end: {history.verdict}"
+        ended = [each.body["outcome"] for each in history.of("turn_ended")]
+        if ended != ["completed"] or history.owes:
+            yield f"in the end the turn is {ended}, owed: {history.owes}"
+        if self.ran() != 1 and not {"in_doubt", "error"} & set(history.outcomes()):
+            yield f"the tool ran {self.ran()} times, and its outcome is {history.outcomes()}"
+
+
+_PLACES = (
+    "", "keys", "anchors", "anchors/_home", "anchors/0000.anchors", "home", "sessions", "sessions/ops", "sessions/ops/api", "sessions/ops/api/driver",
+    "quarantine", "quarantine/ops", "quarantine/ops/api", "run", "reserve", "index.db", "index.db-journal", "holdfast.toml",
+)  # fmt: skip
+"""Folders count for what is opened in them."""
+
+
+def _is_sealed(history: History | None) -> bool:
+    return history is not None and (history.verdict.sealed or history.verdict.verdict not in {"holds", "torn_tail"})
+
+
+def _problems_of_words(said: Said, *, lied: bool) -> Iterator[str]:
+    if said.code is None:
+        yield f"it hangs: {said.out}{said.err}"
+    elif said.code not in _CONTRACT | {_KILLED} and not (lied and said.code == _SEALED):
+        yield f"exit {said.code}: {said.out}{said.err}"
+    if "Traceback" in said.err:
+        yield f"a traceback: {said.err}"
+
+
+def _problems_of_silence(said: Said) -> Iterator[str]:
+    if said.code not in {None, _KILLED} and not said.out and not said.err:
+        yield f"it exits {said.code} and says nothing"
+
+
+def _problems_of_history(history: History | None, said: Said, ran: int, *, lied: bool) -> Iterator[str]:
+    """What was acknowledged is there, and what was said is so."""
+    told = _object(said.out)
+    if history is None:
+        if told.get("outcome") not in {None, "failed"} or ran:
+            yield f"there is no session, and this was said: {said.out}"
+        return
+    if not lied and _is_sealed(history):
+        yield f"a false accusation: {history.verdict}"
+    if _is_sealed(history):
+        return
+    last = history.entries[-1].seq if history.entries else 0
+    asked, answered = history.of("approval_requested"), history.of("approval_answered")
+    if told.get("seq", 0) > last:
+        yield f"record {told['seq']} was acknowledged, and {last} are there"
+    for approval in told.get("approvals", []):
+        if approval["id"] not in {each.body["approval"] for each in asked}:
+            yield "a prompt was shown that is not there"
+    if told.get("outcome") == "completed" and not history.of("turn_ended"):
+        yield "an end was told that is not there"
+    if told.get("result") in {"started", "handed_on"} and not answered:
+        yield "an answer was acknowledged that is not there"
+    in_doubt = told.get("reason") == "in_doubt" and bool(answered) and answered[-1].seq == last  # neither is claimed
+    if told.get("result") == "failed" and answered and not in_doubt:
+        yield f"an answer was refused as {told.get('reason')} that is there"
+    started = history.of("tool_started")
+    if ran and not (answered and started and answered[0].seq < started[0].seq):
+        yield "the tool ran without a durable consent and start"
+    for each in history.of("input_accepted"):
+        context = each.body["context"]
+        if (context["requester"], context["audience"], context["boundary"]) != ("alice", "personal", "personal:alice"):
+            yield f"authority changed: {context}"
+
+
+def _object(out: str) -> dict[str, Any]:
+    """What a program reading stdout would take as said."""
+    if not out.endswith("\n"):
+        return {}
+    found = json.loads(out.splitlines()[-1])
+    return found if isinstance(found, dict) else {}
+
+
+# --- the plan
+
+
+def harms_for(call: str) -> tuple[str, ...]:
+    if call in {"pwrite64", "write"}:
+        return (*_ERRORS, "lie", "short lie") if call == "pwrite64" else _ERRORS
+    return _ERRORS
+
+
+def plan(rig: Rig, *, tools: Iterable[Tool] = ("act", "shell"), calls: Iterable[str] = CALLS) -> Iterator[Case]:
+    """Every place of every call, with every harm; and every size at which files may end."""
+    for tool in tools:
+        for phase in ("send", "answer") if tool == "act" else ("answer",):
+            for call in calls:
+                if call == LIMIT:
+                    continue
+                for when in range(1, rig.places(tool, phase, call) + 1):
+                    yield from (Case(tool, phase, Fault(call, harm, when)) for harm in harms_for(call))
+            yield from (Case(tool, phase, Fault(LIMIT, "short", when)) for when in _LIMITS)
+
+
+def campaign(
+    cases: Sequence[Case], folder: Path, strace: str, *, workers: int = WORKERS, on_verdict: Callable[[Verdict], None] | None = None
+) -> list[Verdict]:
+    """All of them, a few at a time."""
+    rigs: SimpleQueue[Rig] = SimpleQueue()
+    for number in range(workers):
+        rigs.put(Rig(folder / f"worker-{number}", strace))
+    told = threading.Lock()
+
+    def judge(case: Case) -> Verdict:
+        rig = rigs.get()
+        try:
+            verdict = rig.judge(case)
+        finally:
+            rigs.put(rig)
+        with told:
+            if on_verdict is not None:
+                on_verdict(verdict)
+        return verdict
+
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(judge, cases))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
+    parser = argparse.ArgumentParser(prog="campaign", description="Something goes wrong at every system call of an approval turn.")
+    parser.add_argument("--every", type=int, default=1, help="only each Nth case")
+    parser.add_argument("--calls", nargs="*", default=list(CALLS), help="only these kinds of calls")
+    parser.add_argument("--tools", nargs="*", default=["act", "shell"], choices=["act", "shell"])
+    parser.add_argument("--harms", nargs="*", help="only these")
+    options = parser.parse_args(arguments)
+    console = Console(stderr=True)
+    strace = shutil.which("strace")
+    if strace is None:
+        console.print("strace is not installed")
+        return 2
+    with tempfile.TemporaryDirectory(prefix="holdfast-campaign-") as name, Progress(console=console) as progress:
+        folder, began = Path(name), time.monotonic()
+        cases = [each for each in plan(Rig(folder / "counting", strace), tools=options.tools, calls=options.calls)]
+        if options.harms:
+            cases = [each for each in cases if each.fault.harm in options.harms]
+        cases = cases[:: options.every]
+        bar = progress.add_task("cases", total=len(cases))
+
+        def tell(verdict: Verdict) -> None:
+            progress.advance(bar)
+            for problem in verdict.problems:
+                progress.console.print(f"{verdict.case}: {problem}", markup=False)
+
+        verdicts = campaign(cases, folder, strace, on_verdict=tell)
+    table = Table("call", "harm", "cases", "hit", "in doubt", "sealed", "broken promises")
+    for row in summary(verdicts):
+        table.add_row(*row)
+    Console().print(table)
+    bad = sum(bool(each.problems) for each in verdicts)
+    Console().print(f"{len(verdicts)} cases, {bad} with a broken promise, {time.monotonic() - began:.0f} s")
+    return 1 if bad else 0
+
+
+def summary(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
+    columns: dict[str, Callable[[Verdict], bool]] = {
+        "cases": lambda _: True,
+        "hit": lambda each: each.hit,
+        "in doubt": lambda each: each.in_doubt,
+        "sealed": lambda each: each.sealed,
+        "broken": lambda each: bool(each.problems),
+    }
+    counted: dict[tuple[str, str], Counter[str]] = {}
+    for each in verdicts:
+        key = each.case.fault.call.partition(",")[0], each.case.fault.harm
+        counted.setdefault(key, Counter()).update(name for name, counts in columns.items() if counts(each))
+    return [(call, harm, *(str(row[name]) for name in columns)) for (call, harm), row in counted.items()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""
+What a session's journal must look like whatever happened to the processes that wrote it: a checker that reads the stored records and nothing else.
+
+`check_history` folds them and watches every promise of `promises.py`; on top of that: no gap, times never fall, epochs of drivers rise, a call that must not
+run twice is started once at most, every call made has one result once its turn is over. It raises `PromiseBroken`, or returns what it saw.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.adapters.files import FileStore
+from holdfast.errors import Refused
+from holdfast.ids import InstanceId, SessionId
+from holdfast.journal.verify import Verdict
+from holdfast.ports.journal_store import Record
+from holdfast.session.codec import decode
+from holdfast.session.evolve import evolve, initial
+from holdfast.session.react import react
+from holdfast.session.state import SessionState
+from holdfast.testing.promises import Watcher, hold
+
+_OF_THE_FILES = frozenset({"segment_opened", "segment_closed"})  # they tell of segments, not of the session
+
+
+class Entry(NamedTuple):
+    """One record, as far as these checks need it."""
+
+    seq: int
+    at: int
+    epoch: int
+    writer: str
+    type: str
+    body: dict[str, Any]
+
+
+class History(NamedTuple):
+    verdict: Verdict
+    entries: tuple[Entry, ...]
+    state: SessionState
+    owes: tuple[str, ...]
+
+    def of(self, kind: str) -> list[Entry]:
+        return [each for each in self.entries if each.type == kind]
+
+    def outcomes(self) -> list[str]:
+        return [each.body["outcome"] for each in self.of("call_finished")]
+
+
+async def read_history(home: Path, session: str) -> History | None:
+    """Verified, folded and checked; None when there is no such session. Changes nothing but what opening repairs."""
+    store = await FileStore.open_existing(home)
+    if store is None:
+        return None
+    try:
+        name = SessionId(session)
+        try:
+            verdict = await store.verify_session(name)
+            journal = await store.open(name)
+        except Refused as exc:
+            if exc.code != "unknown":
+                raise
+            return None
+        records: list[Record] = []
+        await journal.load(records.append)
+        instance = journal.instance
+        await journal.close()
+        return check_history(verdict, name, instance, records)
+    finally:
+        await store.close()
+
+
+def check_history(verdict: Verdict, session: SessionId, instance: InstanceId, records: Iterable[Record]) -> History:
+    entries: list[Entry] = []
+    watcher, state = Watcher(), initial(session, instance)
+    for record in records:
+        body = msgspec.json.decode(record.body)
+        entry = Entry(record.seq, record.at, record.epoch, record.writer, record.type, body)
+        if entries:
+            hold(
+                "D2", entry.seq == entries[-1].seq + 1 or _only_files_between(entries[-1], entry), f"after record {entries[-1].seq} comes {entry.seq}"
+            )
+            hold("D7", entry.at >= entries[-1].at, f"time falls at record {entry.seq}")
+            hold("C1", entry.epoch >= entries[-1].epoch, f"the epoch falls at record {entry.seq}")
+        entries.append(entry)
+        if record.type in _OF_THE_FILES:
+            continue
+        event = decode(record.type, record.version, record.body, seq=record.seq)
+        state = evolve(state, event, seq=record.seq, at=record.at)
+        watcher.saw(event, state, seq=record.seq, at=record.at)
+    _check_starts(entries)
+    return History(verdict, tuple(entries), state, tuple(type(effect).__name__ for effect in react(state)))
+
+
+def _only_files_between(before: Entry, after: Entry) -> bool:
+    """A store need not hand out the records that only tell of its segments: a closing and an opening one."""
+    return before.seq < after.seq <= before.seq + 3
+
+
+def _check_starts(entries: list[Entry]) -> None:
+    once: set[str] = set()
+    for entry in entries:
+        if entry.type == "tool_started" and entry.body.get("contract", "once") == "once":
+            hold("T2", entry.body["call"] not in once, f"{entry.body['call']} is started twice")
+            once.add(entry.body["call"])

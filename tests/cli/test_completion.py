@@ -1,0 +1,41 @@
+"""TAB offers what there is: commands, sessions, prompts, a prompt's options; and never fails."""
+
+from tests.cli.conftest import Cli
+
+
+def _offered(cli: Cli, *words: str, incomplete: str = "") -> list[str]:
+    env = {
+        "_HOLDFAST_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(("holdfast", *words, incomplete)),
+        "COMP_CWORD": str(len(words) + 1),
+    }
+    ran = cli(env=env)
+    assert ran.err == "", ran
+    return ran.out.split()
+
+
+def test_sessions_prompts_and_options_are_offered(cli: Cli) -> None:
+    approval = cli.ask()
+    cli.json("send", "notes", "hello")
+    assert _offered(cli, "sessions", "show") == ["local/notes", "ops/api"]
+    assert _offered(cli, "sessions", "show", incomplete="op") == ["ops/api"]
+    assert _offered(cli, "resume", incomplete="loc") == ["local/notes"]
+    assert _offered(cli, "approvals", "answer") == [approval["id"]]
+    assert _offered(cli, "approvals", "answer", approval["id"], incomplete="app") == approval["options"][:4]
+    assert "approvals" in _offered(cli, incomplete="app")
+
+
+def test_where_there_is_nothing_nothing_is_offered_and_nothing_made(cli: Cli) -> None:
+    assert _offered(cli, "sessions", "show") == []
+    assert not cli.home.exists()
+    cli.settings("this is no TOML")
+    assert _offered(cli, "sessions", "show") == []
+
+
+def test_completion_can_be_installed(cli: Cli) -> None:
+    home = {"HOME": str(cli.cwd)}
+    shown = cli("--show-completion", "bash", env=home)
+    assert shown.code == 0 or "bash" in shown.out + shown.err
+    ran = cli("--install-completion", "bash", env=home)
+    assert ran.code == 0, ran
+    assert (cli.cwd / ".bash_completions").exists() or (cli.cwd / ".bashrc").exists()

@@ -1,0 +1,86 @@
+"""`resume`: whatever a crash left, somebody finds the way on."""
+
+import signal
+from pathlib import Path
+
+from tests.cli.conftest import TURN_FIELDS, Cli
+
+
+def test_nothing_owed_is_a_success(cli: Cli) -> None:
+    assert cli("--json", "resume") == (0, "", "")
+    assert not cli.home.exists()
+    cli.json("send", "notes", "hello")
+    cli.ask()
+    ran = cli("--json", "resume")
+    assert (ran.code, ran.out) == (0, "")
+
+
+def test_a_turn_whose_process_was_killed_in_a_model_call_goes_on(cli: Cli) -> None:
+    model = cli.script({"sleep": 2, "say": "slept well"})
+    cli.json("send", "notes", "go", "--model", model, "--no-wait")
+    driving = cli.start("resume", "notes")
+    cli.wait_for_record("notes", "model_call_started")
+    driving.send_signal(signal.SIGKILL)
+    driving.wait()
+    assert cli.json("sessions", "show", "notes")["owes"] != []
+    ran = cli("--json", "resume")
+    assert (ran.code, set(ran.lines[0])) == (0, TURN_FIELDS)
+    assert [(each["session"], each["outcome"], each["reply"]) for each in ran.lines] == [("local/notes", "completed", "slept well")]
+    assert cli("--json", "resume") == (0, "", "")
+
+
+def test_a_stopped_process_leaves_nothing_half_done(cli: Cli) -> None:
+    for number, how in enumerate((signal.SIGINT, signal.SIGTERM)):
+        session = f"notes{number}"
+        model = cli.script({"sleep": 2, "say": "slept well"})
+        cli.json("send", session, "go", "--model", model, "--no-wait")
+        driving = cli.start("--json", "resume", session)
+        cli.wait_for_record(session, "model_call_started")
+        driving.send_signal(how)
+        out, err = driving.communicate(timeout=60)
+        assert (driving.returncode, out) == (130, "")
+        assert "holdfast resume" in err
+        assert "Traceback" not in err
+        assert cli.json("resume", session)["reply"] == "slept well"
+
+
+def test_what_can_not_be_driven_here_stays_and_another_model_goes_on(cli: Cli) -> None:
+    model = cli.script({"say": "never"})
+    cli.json("send", "notes", "what time is it?", "--model", model, "--no-wait")
+    Path(model.removeprefix("script:")).unlink()
+    one = cli("--json", "resume", "notes")
+    assert (one.code, one.json["session"], one.json["error"]["code"]) == (5, "local/notes", "cannot_drive")
+    assert "--model" in one.json["error"]["hint"]
+    every = cli("--json", "resume")
+    assert (every.code, [each["error"]["code"] for each in every.lines]) == (5, ["cannot_drive"])
+    ran = cli("--json", "resume", "notes", "--model", "demo")
+    assert (ran.code, ran.json["outcome"]) == (0, "completed")
+    assert ran.json["reply"].startswith("now: ")
+
+
+def test_of_several_sessions_the_gravest_code_counts(cli: Cli) -> None:
+    gone = cli.script({"say": "never"})
+    fails = cli.script({"expect": {"last_tool_result_contains": "never"}, "say": "no"})
+    asks = cli.script({"call": [{"tool": "shell", "args": {"command": "true"}}]})
+    for session, model in (("a/done", "demo"), ("b/asks", asks), ("c/fails", fails)):
+        cli.json("send", session, "hello", "--model", model, "--no-wait")
+    ran = cli("--json", "resume")
+    assert (ran.code, [each["outcome"] for each in ran.lines]) == (1, ["completed", "waiting", "failed"])
+    cli.json("send", "d/gone", "hello", "--model", gone, "--no-wait")
+    Path(gone.removeprefix("script:")).unlink()
+    cli.json("send", "e/done", "hello", "--no-wait")
+    ran = cli("--json", "resume")
+    assert (ran.code, [each["session"] for each in ran.lines]) == (5, ["d/gone", "e/done"])
+
+
+def test_a_parked_session_exits_3(cli: Cli) -> None:
+    approval = cli.ask()
+    ran = cli("--json", "resume", "ops/api")
+    assert (ran.code, ran.json["outcome"], [each["id"] for each in ran.json["approvals"]]) == (3, "waiting", [approval["id"]])
+
+
+def test_two_processes_resume_at_once_and_the_tool_runs_once(cli: Cli) -> None:
+    cli.answer(cli.ask(), "approve_once", "--no-wait")
+    both = [cli.start("--json", "resume") for _ in range(3)]
+    assert [(process.communicate(timeout=60), process.returncode)[1] for process in both] == [0, 0, 0]
+    assert (cli.ran(), cli.json("sessions", "show", "ops/api")["phase"]) == (1, "idle")

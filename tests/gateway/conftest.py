@@ -1,0 +1,255 @@
+"""A real server on a home of its own, over loopback: started, killed and started again as an operator would."""
+
+import json
+import os
+import queue
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+WAIT_SECONDS = 30.0  # how long anything here may take before it counts as hung
+
+
+def until(true: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
+    """Wait until something holds, and return it. The only waiting there is here; it ends as soon as it can."""
+    ends = time.monotonic() + seconds
+    while not (found := true()):
+        if time.monotonic() > ends:
+            pytest.fail(f"waited {seconds} s for {what}")
+        threading.Event().wait(0.02)
+    return found
+
+
+class Events:
+    """One live stream, read by a thread; each event is (name, id, data)."""
+
+    def __init__(self, client: httpx.Client, path: str, headers: dict[str, str]) -> None:
+        self._queue: queue.Queue[tuple[str, str | None, Any] | None] = queue.Queue()
+        self._stack = client.stream("GET", path, headers=headers, timeout=httpx.Timeout(10, read=40))
+        self.response = self._stack.__enter__()
+        self.heard: list[tuple[str, str | None, Any]] = []
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        name, ident, data = "message", None, ""
+        try:
+            for line in self.response.iter_lines():
+                if line == "":
+                    if data:
+                        self._queue.put((name, ident, json.loads(data)))
+                    name, ident, data = "message", None, ""
+                elif line.startswith("event: "):
+                    name = line[7:]
+                elif line.startswith("id: "):
+                    ident = line[4:]
+                elif line.startswith("data: "):
+                    data = line[6:]
+        except (httpx.HTTPError, httpx.StreamError):
+            pass
+        self._queue.put(None)
+
+    def next(self, seconds: float = WAIT_SECONDS) -> tuple[str, str | None, Any] | None:
+        """The next event; None when the stream has ended."""
+        event = self._queue.get(timeout=seconds)
+        if event is not None:
+            self.heard.append(event)
+        return event
+
+    def until(self, wanted: Callable[[str, Any], bool], seconds: float = WAIT_SECONDS) -> Any:
+        ends = time.monotonic() + seconds
+        while (event := self.next(max(0.01, ends - time.monotonic()))) is not None:
+            if wanted(event[0], event[2]):
+                return event[2]
+        pytest.fail("the stream ended before what was waited for")
+
+    def until_record(self, kind: str, **fields: Any) -> Any:
+        return self.until(
+            lambda name, data: name == "record" and data["type"] == kind and all(data["body"].get(key) == value for key, value in fields.items())
+        )
+
+    def close(self) -> None:
+        self._stack.__exit__(None, None, None)
+
+
+class Gateway:
+    """A home, and at times a process that serves it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "home"
+        self.work = folder / "work"
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.process: subprocess.Popen[str] | None = None
+        self.port = 0
+        self.said: dict[str, Any] = {}
+        self.log = folder / "serve.log"
+        self._clients: list[httpx.Client] = []
+
+    # --- commands
+
+    def run(self, *arguments: str, check: bool = True) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", "--home", str(self.home), "--json", *arguments],
+            capture_output=True, text=True, timeout=60, check=False, cwd=self.work, env=self._environment(),
+        )  # fmt: skip
+        if check:
+            assert done.returncode in (0, 3), done.stdout + done.stderr
+        lines = [line for line in done.stdout.splitlines() if line.strip()]
+        return json.loads(lines[-1]) if lines else None
+
+    def _environment(self) -> dict[str, str]:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
+        return {**kept, "PYTHONPATH": str(self.work)}
+
+    def settings(self, text: str) -> None:
+        self.home.mkdir(mode=0o700, exist_ok=True)
+        path = self.home / "holdfast.toml"
+        path.write_text(text)
+        path.chmod(0o600)
+
+    def script(self, *lines: dict[str, Any], name: str = "script.jsonl") -> str:
+        path = self.work / name
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return f"script:{path}"
+
+    def token(self, person: str, scopes: str = "read,send,approve", audience: str = "personal", name: str | None = None, **more: str) -> str:
+        name = name or f"{re.sub('[^a-z0-9]', '', person.lower()) or 'x'}-{secrets.token_hex(3)}"
+        extra = [word for key, value in more.items() for word in (f"--{key}", value)]
+        return str(self.run("tokens", "add", name, "--as", person, "--scopes", scopes, "--audience", audience, *extra)["token"])
+
+    # --- the server
+
+    def start(self, port: int | None = None, **popen: Any) -> "Gateway":
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "holdfast", "--home", str(self.home), "--json", "serve", "--port", str(port if port is not None else self.port)],
+                stdout=subprocess.PIPE, stderr=log, text=True, cwd=self.work, env=self._environment(), start_new_session=True, **popen,
+            )  # fmt: skip
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.log.read_text()
+        self.said = json.loads(line)
+        self.port = int(self.said["url"].rpartition(":")[2])
+        until(self._is_ready, "the server to be ready")
+        return self
+
+    def _is_ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 204
+        except httpx.HTTPError:
+            return False
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def code(self) -> str:
+        return str(self.said["page"].partition("#code=")[2])
+
+    def kill(self) -> None:
+        """kill -9 of the server, and of nobody else."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(WAIT_SECONDS)
+
+    def stop(self) -> int:
+        if self.process is None:
+            return 0
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(WAIT_SECONDS)
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        if self.process is not None:
+            if self.process.poll() is None:
+                self.process.kill()
+            self.process.wait(WAIT_SECONDS)
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+
+    # --- talking to it
+
+    def client(self, token: str | None = None) -> httpx.Client:
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        client = httpx.Client(base_url=self.url, headers=headers, timeout=WAIT_SECONDS)
+        self._clients.append(client)
+        return client
+
+    def send(self, client: httpx.Client, session: str, text: str, key: str | None = None) -> httpx.Response:
+        return client.post(f"/v1/sessions/{session}/messages", json={"text": text}, headers={"idempotency-key": key} if key else {})
+
+    @contextmanager
+    def events(self, client: httpx.Client, session: str, after: int | None = None) -> Iterator[Events]:
+        stream = Events(client, f"/v1/sessions/{session}/events", {"last-event-id": str(after)} if after is not None else {})
+        try:
+            yield stream
+        finally:
+            stream.close()
+
+    def waiting(self, client: httpx.Client, session: str | None = None) -> dict[str, Any]:
+        """The first prompt that waits."""
+
+        def found() -> Any:
+            all_ = client.get("/v1/approvals").json()["approvals"]
+            return next((each for each in all_ if session in (None, each["session"])), None)
+
+        prompt: dict[str, Any] = until(found, "a prompt")
+        return prompt
+
+    def answer(self, client: httpx.Client, prompt: dict[str, Any], option: str, **more: Any) -> httpx.Response:
+        body = {"option": option, "answer_id": secrets.token_hex(8), "digest": prompt["digest"], **more}
+        return client.post(f"/v1/approvals/{prompt['id']}/answer", json=body)
+
+    def raw(self, request: bytes, *, half_close: bool = False) -> bytes:
+        """Bytes in, bytes out: for what no HTTP library would send."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
+            connection.sendall(request)
+            if half_close:
+                connection.shutdown(socket.SHUT_WR)
+            answer = b""
+            while chunk := connection.recv(65536):
+                answer += chunk
+                if b"\r\n\r\n" in answer and _is_whole(answer):
+                    break
+            return answer
+
+
+def _is_whole(answer: bytes) -> bool:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)content-length: *([0-9]+)", head)
+    return length is not None and len(body) >= int(length[1])
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Generator[Gateway, None, None]:
+    made = Gateway(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Generator[Gateway, None, None]:
+    """One server for tests that only look at what it refuses."""
+    made = Gateway(tmp_path_factory.mktemp("gateway"))
+    made.start()
+    yield made
+    made.close()

@@ -1,0 +1,43 @@
+"""Seeded lives: safety after every record, liveness once the faults stop. A red seed is repeated with `make simulate ARGS="--seed N"`."""
+
+import pytest
+
+from holdfast.testing.promises import PromiseBroken, Watcher
+from holdfast.testing.simulate import main
+from holdfast.testing.simulator import PureSubject, simulate
+
+SEEDS_PER_TEST = 25
+
+
+@pytest.mark.parametrize("first", range(0, 250, SEEDS_PER_TEST))
+def test_every_promise_is_kept_in_every_life(first: int) -> None:
+    """T, A, P over a few hundred lives with crashes at any record."""
+    lives = [simulate(seed) for seed in range(first, first + SEEDS_PER_TEST)]
+    assert sum(life.turns for life in lives) > SEEDS_PER_TEST
+    assert sum(life.starts for life in lives) > 0
+    assert sum(life.crashes for life in lives) > 0
+
+
+def test_the_same_seed_is_the_same_life() -> None:
+    """Byte for byte."""
+    one, other = PureSubject(), PureSubject()
+    assert simulate(7, one) == simulate(7, other)
+    assert one.pure.records == other.pure.records
+
+
+def test_a_broken_promise_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watcher is no bystander: a start that nothing allowed, and a seed that prints itself."""
+    monkeypatch.setattr(Watcher, "_consented", _never)
+    with pytest.raises(PromiseBroken, match="T1: never"):
+        main(["--seed", "0", "--count", "50"])
+
+
+def _never(*_: object) -> None:
+    raise PromiseBroken("T1: never")
+
+
+def test_the_command_prints_what_it_lived_through(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "3", "--steps", "20"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("seed 3: ")
+    assert "1 lives from seed 3" in said

@@ -1,0 +1,194 @@
+"""The documents say what the code does: promises name tests that exist, examples run as printed, codes and events are listed."""
+
+import ast
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.events_doc import document as events_document
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PROSE = [
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted(DOCS.glob("*.md")),
+    *sorted((DOCS / "decisions").glob("*.md")),
+]
+FAMILIES = {"D": 10, "L": 7, "T": 7, "A": 7, "P": 11, "M": 2, "G": 4, "X": 1, "C": 3, "S": 1}
+LETTERS = [f"{family}{number}" for family, count in FAMILIES.items() for number in range(1, count + 1)]
+NOT_BUILT = {"M1", "M2", "X1", "C2", "C3"}
+NO_TEST_YET = {"G3"}
+"""Built, and said to be without a test. Shrinks, never grows."""
+
+
+def rows_of(page: Path) -> dict[str, list[str]]:
+    """The rows of a page's tables, by their first cell."""
+    lines = [line for line in page.read_text().splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    return {row[0].strip("`"): row for row in cells}
+
+
+# --- promises
+
+
+def test_every_promise_is_in_the_failure_model_with_what_falsifies_it() -> None:
+    """A letter of the design is there once, with a test, or is said to be not built."""
+    rows = {name: row for name, row in rows_of(DOCS / "failure-model.md").items() if name != "letter"}
+    rows.pop("---", None)
+    assert [name for name in rows if re.fullmatch(r"[A-Z]\d+", name)] == LETTERS
+    for letter in LETTERS:
+        *_, breaks, does, tests = rows[letter]
+        named = "`" in tests or (letter in NO_TEST_YET and tests == "no test yet")
+        assert (letter in NOT_BUILT and "not built" in does) or (named and breaks and does), letter
+
+
+def names_of_tests() -> set[str]:
+    files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "src/holdfast/testing").glob("*.py")]
+    return {name for file in files for name in re.findall(r"def (test_\w+)", file.read_text())}
+
+
+def test_every_test_that_a_document_names_exists() -> None:
+    """A promise can't lean on a test that was renamed away."""
+    known = names_of_tests() | {story.name for story in (ROOT / "tests/scenarios").glob("*.txt")}
+    named = re.findall(r"`(test_\w+|\w+\.txt)`", (DOCS / "failure-model.md").read_text())
+    assert [name for name in named if name not in known] == []
+    assert len(named) > len(LETTERS)
+
+
+# --- codes and events
+
+
+def is_code(node: ast.expr) -> Iterator[str]:
+    for each in ast.walk(node):
+        if isinstance(each, ast.Constant) and isinstance(each.value, str) and re.fullmatch(r"[a-z]+(_[a-z]+)*", each.value):
+            yield each.value
+
+
+POSITIONS = {"refused": 0, "Deny": 0, "ErrorReport": 0, "_voided": 3, "_finished": 4, "_given_up": 1, "problem": 1}
+"""Functions that take a code by position, and where."""
+
+
+def codes_in(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            for keyword in node.keywords:
+                if keyword.arg == "code" and name not in {"ToolDefinition", "SealMark", "replace"}:
+                    yield from is_code(keyword.value)
+            place = POSITIONS.get(name, len(node.args))
+            if place < len(node.args):
+                yield from is_code(node.args[place])
+        elif isinstance(node, ast.AnnAssign | ast.Assign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(target, ast.Name) and target.id == "default_code" for target in targets):
+                yield from is_code(node.value)
+
+
+def test_every_code_that_is_raised_is_documented() -> None:
+    """Found by scanning the sources; what a program may branch on is listed with what it means."""
+    files = [file for file in (ROOT / "src/holdfast").rglob("*.py") if "testing" not in file.parts]
+    raised = {code for file in files for code in codes_in(file)}
+    documented = {name.strip("`") for name in rows_of(DOCS / "errors.md")}
+    assert sorted(raised - documented) == []
+
+
+def test_every_event_is_documented() -> None:
+    """Regenerate with `python -m holdfast.testing.events_doc > docs/events.md`."""
+    assert (DOCS / "events.md").read_text() == events_document()
+
+
+# --- examples
+
+
+def examples() -> Iterator[tuple[str, str]]:
+    for page in PROSE:
+        for number, code in enumerate(re.findall(r"```python\n# runnable\n(.*?)```", page.read_text(), re.DOTALL), 1):
+            yield f"{page.name} {number}", code
+
+
+@pytest.mark.parametrize("code", [code for _, code in examples()], ids=[name for name, _ in examples()])
+def test_an_example_runs_as_printed(code: str, tmp_path: Path) -> None:
+    """Copied out of the page, in an empty folder, in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_verifier_of_the_format_believes_what_holds_and_nothing_else(tmp_path: Path) -> None:
+    """The page says all that is needed to verify a journal without Holdfast."""
+    found = re.search(r"# runnable: verifier\n(.*?)```", (DOCS / "journal-format.md").read_text(), re.DOTALL)
+    assert found is not None
+    home = tmp_path / "home"
+    holdfast = [sys.executable, "-m", "holdfast", "--home", str(home)]
+    for text in ("what time is it", "list files"):
+        subprocess.run([*holdfast, "send", "notes", text], cwd=tmp_path, capture_output=True, timeout=60, check=True)
+    segments = sorted((home / "sessions/local/notes").glob("*.jsonl"))
+
+    def verdict() -> tuple[int, str]:
+        command = [sys.executable, "-c", found[1], str(home), *map(str, segments)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    count = sum(len(segment.read_bytes().splitlines()) for segment in segments)
+    assert verdict() == (0, f"{count} records hold\n")
+    segments[0].write_bytes(segments[0].read_bytes().replace(b"what time", b"what lime", 1))
+    assert verdict() == (1, f"{segments[0].name}: record 3 does not verify\n")
+
+
+def test_the_run_of_ten_lines_runs_as_printed(tmp_path: Path) -> None:
+    """The README's first session in a shell: its commands, its exit codes, its effect."""
+    env = {**os.environ, "HOLDFAST_HOME": str(tmp_path / "state")}
+
+    def holdfast(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "holdfast", *arguments], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    printed = re.findall(r"^\$ holdfast (.*?)\s*(?:#.*)?$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    first = printed[: printed.index("serve")]
+    codes = {}
+    for line in first:
+        words = shlex.split(line)
+        if words[0] == "chat":
+            continue
+        if "a-..." in words:
+            listed = json.loads(holdfast("--json", "approvals", "list").stdout)
+            words[words.index("a-...")] = listed["approvals"][0]["id"]
+        codes[words[0]] = [*codes.get(words[0], []), holdfast(*words).returncode]
+    assert codes == {"send": [0, 3], "approvals": [0, 0], "sessions": [0], "verify": [0]}
+    assert (tmp_path / "deploys.log").read_text() == "deployed\n"
+
+
+# --- prose
+
+
+def prose_lines(page: Path) -> Iterator[str]:
+    """Lines of running text: no code, no tables, no headings."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    return (line for line in text.splitlines() if line and not line.startswith(("|", "#", "[", "    ")))
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: page.name)
+def test_prose_has_one_sentence_per_line(page: Path) -> None:
+    """So that a change of a sentence is a change of a line."""
+    ends = re.compile(r"[a-z`)\]][.?!] +[A-Z`]")
+    marked = [line for line in prose_lines(page) if ends.search(re.sub(r"`[^`]*`", "`x`", line)) and not line.lstrip().startswith(("-", "*", "1"))]
+    assert marked == []
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every relative link and every named page exists."""
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_readme_is_short_enough_to_be_read() -> None:
+    """About a hundred lines."""
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 140

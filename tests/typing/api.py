@@ -1,0 +1,63 @@
+"""The public API as users type it: read by mypy and by a second type checker, never run."""
+
+from collections.abc import AsyncIterator
+from typing import assert_type
+
+import holdfast
+import holdfast.blocking
+import holdfast.testing
+
+
+@holdfast.tool
+async def restart_service(service: str, region: str = "eu-1") -> str:
+    """Restart one production service."""
+    return f"{service} restarted in {region}"
+
+
+@holdfast.tool(contract="pure", mode="auto", audience="team")
+def service_status(service: str, call: holdfast.ToolCall) -> dict[str, str]:
+    """Look at one service."""
+    return {service: call.idempotency_key}
+
+
+ops = holdfast.Agent("ops", model="demo", instructions="Look before you act.", tools=[restart_service, service_status, "read_file"])
+alice = holdfast.MessageSource.local("alice", quotes=(holdfast.Quote("bob", "it is down again"),))
+
+
+async def everything(home: holdfast.Home) -> None:
+    turn = await home.send("ops/api", "restart it", source=alice, dedup="m-1", workspace="/srv/api")
+    assert_type(turn, holdfast.Turn)
+    assert_type(turn.reply, str | None)
+    for approval in turn.approvals:
+        assert_type(approval, holdfast.Approval)
+        answer = await home.answer(approval, "edit", by=alice, arguments={"service": "api"}, reason="only this one", answer_id="a-1")
+        assert_type(answer, holdfast.Answer)
+        assert_type(answer.turn, holdfast.Turn)
+    assert_type(await home.approvals(for_="alice"), tuple[holdfast.Approval, ...])
+    assert_type(await home.approval("a-1"), holdfast.Approval)
+    assert_type(await home.cancel("ops/api", by=alice), tuple[holdfast.Turn, ...])
+    assert_type(await home.resume(), tuple[holdfast.Turn, ...])
+    assert_type(await home.grants(), tuple[holdfast.Grant, ...])
+    assert_type(await home.session("ops/api"), holdfast.Session)
+    followed = home.follow("ops/api", after=3)
+    assert_type(followed, AsyncIterator[holdfast.Followed])
+    async with home.turn("ops/api", "from another loop", source=alice) as foreign:
+        gate = await foreign.gate("restart_service", {"service": "api"})
+        assert_type(gate, holdfast.Gate)
+        if gate.may_run:
+            await foreign.record(gate, "ok", "done")
+        assert_type(await foreign.finish("done"), holdfast.Turn)
+
+
+async def opened() -> None:
+    async with holdfast.open("./state", agents=[ops]) as home:
+        assert_type(home, holdfast.Home)
+    async with holdfast.testing.open_in_memory(agents=[ops], disk=holdfast.testing.Disk(), clock=holdfast.testing.ManualClock()) as home:
+        await everything(home)
+
+
+def blocking() -> None:
+    with holdfast.blocking.open("./state", agents=[ops]) as home:
+        turn = home.send("ops/api", "restart it", source=alice)
+        assert_type(turn, holdfast.Turn)
+    assert_type(service_status.definition.name, str)

@@ -1,0 +1,105 @@
+"""What was said appears once, however its pieces and its record come in; what others did is told."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.cli.chat_news import News
+from holdfast.cli.chat_screen import Screen
+from holdfast.ids import ApprovalId, CallId, InputId, SessionId, TurnId
+from holdfast.ports.journal_store import Record
+from holdfast.runtime.feed import Delta, Gap
+from holdfast.session.codec import encode
+from holdfast.session.events import (
+    AnswerRefused,
+    ApprovalAnswered,
+    ApprovalClosed,
+    InputAccepted,
+    ModelAnswered,
+    ModelCallFailed,
+    ModelCallStarted,
+    SessionEvent,
+    TurnEnded,
+)
+
+SESSION, TURN, CALL, APPROVAL = SessionId("ops/api"), TurnId("t1"), CallId("c-1"), ApprovalId("a-1")
+STARTED = ModelCallStarted(turn=TURN, number=1, epoch=1, model="demo")
+
+
+def told(*steps: SessionEvent | Delta | Gap, own: tuple[str, ...] = ()) -> str:
+    """Everything on the screen after these."""
+    screen = Screen()
+    news = News(screen, "alice")
+    news.own.extend(own)
+    with screen.console.capture() as captured:
+        for seq, step in enumerate(steps, 1):
+            if isinstance(step, Delta | Gap):
+                news.piece(step)
+            else:
+                kind, version, body = encode(step)
+                news.record(Record(seq, 0, 1, "w", kind, version, body, b""))
+    return captured.get()
+
+
+def piece(text: str) -> Delta:
+    return Delta(SESSION, TURN, "text", text)
+
+
+@given(st.lists(st.text("abc ", min_size=1, max_size=5), max_size=6), st.integers(0, 6), st.sampled_from([None, 0, 1, 2]))
+def test_an_answer_is_said_once_wherever_its_record_falls_among_its_pieces(pieces: list[str], before: int, lost: int | None) -> None:
+    """Records are the truth, pieces are hints: early, late, or lost at the end."""
+    text = "".join(pieces)
+    heard = [piece(each) for each in pieces]
+    early, late = heard[:before], heard[before:]
+    if lost is not None:
+        late = late[lost:] if late[lost:] == [] else late
+    answered = ModelAnswered(turn=TURN, number=1, text=text)
+    ended = TurnEnded(turn=TURN, outcome="completed", reply=text)
+    shown = told(STARTED, *early, answered, ended, *late)
+    assert "".join(line.removeprefix("| ") for line in shown.splitlines()) == text
+
+
+def test_text_of_a_call_that_failed_does_not_hide_the_next_answer() -> None:
+    """A partial text never becomes history, and the answer that came is told whole."""
+    failed = ModelCallFailed(turn=TURN, number=1, kind="server", message="gone", final=False)
+    again = ModelCallStarted(turn=TURN, number=2, epoch=1, model="demo")
+    shown = told(STARTED, piece("hel"), failed, again, piece("hello"), ModelAnswered(turn=TURN, number=2, text="hello"))
+    assert shown.splitlines() == ["| hel", "- the model gave no answer (server): gone; trying again", "| hello"]
+
+
+def test_an_answer_that_differs_from_its_pieces_is_told_as_it_was_kept() -> None:
+    """What is in the journal is what was said."""
+    shown = told(STARTED, piece("yes"), Gap(SESSION), ModelAnswered(turn=TURN, number=1, text="no"))
+    assert shown.splitlines() == ["| yes", "- the answer as it was kept:", "| no"]
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (
+            ApprovalAnswered(approval=APPROVAL, turn=TURN, call=CALL, option="approve_once", by="bob", answer_id="r", digest="d"),
+            "- prompt a-1 is closed: bob answered approve_once",
+        ),
+        (
+            ApprovalClosed(approval=APPROVAL, turn=TURN, call=CALL, closed_as="expired", reason="nobody answered in time"),
+            "- prompt a-1 is closed: expired; nobody answered in time",
+        ),
+        (
+            AnswerRefused(approval=APPROVAL, turn=TURN, by="mallory", option="approve_once", code="wrong_approver"),
+            "- mallory tried to answer a-1 and may not; it still stands",
+        ),
+        (TurnEnded(turn=TURN, outcome="failed", code="crash_loop", message="three in a row"), "- the turn failed (crash_loop: three in a row)"),
+        (TurnEnded(turn=TURN, outcome="superseded"), "- the turn was superseded"),
+    ],
+)
+def test_what_others_did_is_told_in_a_line(event: SessionEvent, line: str) -> None:
+    """P5: whoever saw a prompt is told what became of it."""
+    assert told(event) == line + "\n"
+
+
+def test_what_this_terminal_sent_is_not_said_again() -> None:
+    """It stands there already; the same words from elsewhere are told."""
+    sent = InputAccepted(input=InputId("i1"), turn=TURN, text="hi", context=msgspec.Raw(b'{"requester":"alice"}'), agent="a", model="demo")
+    assert told(sent, own=("hi",)) == ""
+    assert told(sent, sent, own=("hi",)) == "alice:\n| hi\n"

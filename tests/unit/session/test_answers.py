@@ -1,0 +1,120 @@
+"""Answers: one decision, whoever else answers; bound to what was shown; and what an answer may not do."""
+
+import msgspec
+import pytest
+
+from holdfast.ids import ApprovalId
+from holdfast.session.decide_answers import _REFUSALS_JOURNALLED_MAX, Answered
+from holdfast.session.events import AnswerRefused, ApprovalAnswered, ToolStarted
+from holdfast.testing.pure_session import PureSession
+from holdfast.testing.scenarios import Teller
+
+
+def asked(*more: str) -> tuple[Teller, PureSession, ApprovalId]:
+    teller = Teller()
+    teller.tell(["submit x", "go", 'calls "delete b=1"', "go", *more])
+    return teller, teller.pure, next(iter(teller.pure.state.approvals))
+
+
+def test_fifty_answers_are_one_decision() -> None:
+    """Case 22: half allow, half deny: the first journalled wins, at most one execution."""
+    for first in ("approve_once", "deny"):
+        teller, pure, approval = asked()
+        second = "deny" if first == "approve_once" else "approve_once"
+        codes = []
+        for number in range(50):
+            refusal = pure.answer(approval, (first, second)[number % 2], "alice", answer_id=f"x{number}").decided[-1].refusal
+            codes.append(refusal.code if refusal else None)
+        teller.tell(["go"])
+        assert codes == [None] + ["already_answered"] * 49
+        assert sum(isinstance(event, ApprovalAnswered) for event in pure.events()) == 1
+        assert sum(isinstance(event, ToolStarted) for event in pure.events()) == (first == "approve_once")
+
+
+def test_an_answer_to_another_plan_leaves_the_prompt_as_it_was() -> None:
+    """P1: plan_changed; the right digest then works."""
+    _, pure, approval = asked()
+    before = len(pure.records)
+    refusal = pure.answer(approval, "approve_once", "alice", digest="0" * 64).decided[-1].refusal
+    assert refusal is not None
+    assert (refusal.code, len(pure.records)) == ("plan_changed", before)
+    where = pure.state.approvals[approval]
+    call = pure.state.open_call(where[0], where[1])
+    assert call is not None
+    assert call.approval is not None
+    outcome = pure.answer(approval, "approve_once", "alice", digest=call.approval.asked.digest).decided[-1].outcome
+    assert isinstance(outcome, Answered)
+
+
+@pytest.mark.parametrize("name", ["Alice", "alice ", "ALICE", "alicе"])
+def test_a_name_that_looks_alike_is_somebody_else(name: str) -> None:
+    """P3: case, a space and a Cyrillic letter."""
+    _, pure, approval = asked()
+    refusal = pure.answer(approval, "approve_once", name).decided[-1].refusal
+    assert refusal is not None
+    assert refusal.code == "wrong_approver"
+
+
+@pytest.mark.parametrize("cut", [8, -1])
+def test_part_of_an_id_is_no_id(cut: int) -> None:
+    _, pure, approval = asked()
+    refusal = pure.answer(ApprovalId(approval[:cut]), "approve_once", "alice").decided[-1].refusal
+    assert refusal is not None
+    assert refusal.code == "unknown"
+
+
+def test_strangers_can_not_fill_the_journal() -> None:
+    """Refused tries are audited, up to a bound."""
+    _, pure, approval = asked()
+    for _ in range(_REFUSALS_JOURNALLED_MAX + 20):
+        refusal = pure.answer(approval, "approve_once", "mallory").decided[-1].refusal
+        assert refusal is not None
+        assert refusal.code == "wrong_approver"
+    assert sum(isinstance(event, AnswerRefused) for event in pure.events()) == _REFUSALS_JOURNALLED_MAX
+
+
+@pytest.mark.parametrize(("option", "arguments"), [("edit", None), ("approve_once", '{"b":"2"}'), ("deny", "{}")])
+def test_arguments_go_with_an_edit_and_only_with_it(option: str, arguments: str | None) -> None:
+    """P8: an approval carries nothing that would run."""
+    _, pure, approval = asked()
+    refusal = pure.answer(approval, option, "alice", arguments=arguments).decided[-1].refusal
+    assert refusal is not None
+    assert refusal.code == "option_unavailable"
+
+
+def test_an_approval_for_once_names_no_grant() -> None:
+    """36b: only an answer that should leave a grant behind is bound to one."""
+    _, pure, approval = asked()
+    pure.do(msgspec.structs.replace(_command(approval), grant="g1"))
+    event = pure.events()[-1]
+    assert isinstance(event, ApprovalAnswered)
+    assert event.grant is None
+
+
+def _command(approval: ApprovalId):
+    from holdfast.session.commands import AnswerApproval
+
+    return AnswerApproval(approval=approval, option="approve_once", by="alice", answer_id="x")
+
+
+def test_prompts_of_a_turn_are_bounded() -> None:
+    """P10: prompt 21 is denied, and the turn goes on."""
+    teller = Teller()
+    teller.tell(["submit x", "go", "calls " + " ".join(f'"delete b={number}"' for number in range(25)), "decide"])
+    outcomes = [call.code for call in teller.pure.state.turns["t1"].calls]
+    assert outcomes == [None] * 20 + ["prompt_budget"] * 5
+
+
+def test_parked_turns_of_a_session_are_bounded() -> None:
+    from holdfast import limits
+
+    teller = Teller()
+    for number in range(limits.PARKED_TURNS_MAX + 1):
+        teller.tell([f"submit x by=p{number}", "go", 'calls "delete b=1"', "go"])
+    assert teller.pure.state.turns[teller.pure.state.running].calls[0].code == "too_many_parked"
+
+
+def test_a_batch_is_bounded() -> None:
+    teller = Teller()
+    teller.tell(["submit x", "go", "calls " + " ".join(f'"look b={number}"' for number in range(65))])
+    assert teller.pure.events()[-1].code == "batch_calls_max"

@@ -28,7 +28,7 @@ async def restart_service(service: str) -> str:
 
 
 class Asking(Instant):
-    async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:
+    async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:  # noqa: ARG002
         return ModelAnswer(text="", calls=(ProposedCall("restart_service", '{"service":"api"}', None),))
 
 

@@ -41,7 +41,7 @@ class Instant:
     def resolve(self, _: str) -> "Instant":
         return self
 
-    async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:
+    async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:  # noqa: ARG002
         last = request.messages[-1]
         if isinstance(last, ResultMessage) or last.text != "look":
             return ModelAnswer(text="It is up, and has been up since the night before.")

@@ -6,6 +6,7 @@ Everything heavy is imported where it is used: listing what waits needs no model
 
 import os
 import stat
+import tempfile
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from holdfast.adapters.files.index import SqliteIndex
 from holdfast.adapters.files.notify import FileNotifier
 from holdfast.errors import Unusable
 from holdfast.ids import CallId
+from holdfast.ports.delivery import Channel
 from holdfast.ports.model import Model
 from holdfast.ports.tools import ProcessFacts, Tool
 from holdfast.runtime.world import AgentSpec, World
@@ -137,6 +139,7 @@ async def open_service(
         agents=specs,
         default_agent=agents[0].name if agents else settings.default_agent,
         policy=lambda: source.now().policy(),
+        channels=lambda: _channels(source.now()),
         compaction=lambda: source.now().compaction(),
         folder_identity=folder_identity,
         home=str(home),
@@ -147,6 +150,23 @@ async def open_service(
         yield service
 
 
+def _channels(settings: Settings) -> Mapping[str, Channel]:
+    """Whoever is to be told that something waits."""
+    notify = settings.notify
+    if notify is None:
+        return {}
+    channel: Channel
+    if notify.webhook is not None:
+        from holdfast.adapters.channels.webhook import WebhookChannel
+
+        channel = WebhookChannel(notify.webhook)
+    else:
+        from holdfast.adapters.channels.command import CommandChannel
+
+        channel = CommandChannel(notify.command or ())
+    return {channel.name: channel}
+
+
 async def _store(home: Path, settings: Settings, *, create: bool) -> FileStore:
     if create:
         return await FileStore.open(home, allow_network_filesystem=settings.allow_network_filesystem)
@@ -154,6 +174,27 @@ async def _store(home: Path, settings: Settings, *, create: bool) -> FileStore:
     if store is None:
         raise Unusable(f"there is no home at {home}", code="no_home", hint="`holdfast send SESSION TEXT` makes one")
     return store
+
+
+async def restore_home(source: Path, home: Path, *, by: str) -> tuple[str, ...]:
+    """
+    Make a home from a backup, in new lives: nothing that was owed when the backup was made runs again. Returns the sessions that go on.
+
+    It is made beside its place and moved there when it is finished; a home that is there already is never touched.
+    """
+    from holdfast.adapters.files.backup import copy_tree, place, read_manifest, refuse_taken
+    from holdfast.runtime.lives import restore_all
+
+    read_manifest(source)
+    refuse_taken(home)
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{home.name}.", suffix=".tmp", dir=home.parent) as folder:
+        temporary = Path(folder) / home.name
+        copy_tree(source, temporary)
+        async with open_service(temporary, create=False) as service:
+            reports = await restore_all(service, by=by)
+        place(temporary, home)
+    return tuple(report.session for report in reports)
 
 
 async def existing_store(home: Path, settings: Settings | None = None) -> FileStore | None:

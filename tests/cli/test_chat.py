@@ -213,6 +213,22 @@ def test_a_question_is_answered_in_words_and_grants_nothing(desk: Desk) -> None:
     assert desk.run("grants", "list")[1] == {"grants": []}
 
 
+def test_a_question_with_choices_takes_a_number_and_declining_is_no_answer(desk: Desk) -> None:
+    """A choice is text like any other; `/deny` declines."""
+    chat = desk.chat()
+    shown = asked(chat, 'ask_person question="which colour?" choices=["red", "blue"]\r')
+    assert "2  blue" in shown
+    chat.type("2\r")
+    chat.wait_until_seen("answered blue")
+    chat.wait_until_seen("| ask_person: ")
+    asked(chat, "ask me: really?\r")
+    chat.type("/deny\r")
+    chat.wait_until_seen("answered deny")
+    chat.wait_until_seen("you> ")
+    chat.type("/cancel\r")
+    chat.wait_until_seen("nothing is open here")
+
+
 def test_a_prompt_that_a_message_replaced_is_shown_as_closed(desk: Desk) -> None:
     """Superseded, durably and visibly (P5, case 24)."""
     chat = desk.chat()

@@ -28,7 +28,6 @@ def test_a_list_of_nothing_is_empty_and_makes_nothing(cli: Cli, words: tuple[str
     before = sorted(cli.home.rglob("*"))
     ran = cli("--json", *words)
     assert (ran.code, ran.json, ran.err) == (0, expected, "")
-    assert cli(*words).code == 0
     assert (cli.home.exists(), sorted(cli.home.rglob("*"))) == (home != "absent", before)
 
 
@@ -52,10 +51,11 @@ def test_what_is_not_there_is_refused_by_name(cli: Cli, words: tuple[str, ...], 
     ran = cli("--json", *words)
     assert (ran.code, ran.json["error"]["code"]) == (6, "unknown")
     assert words[-1] in ran.json["error"]["message"]
-    for_people = cli(*words)
-    assert (for_people.code, for_people.out) == (6, "")
-    assert for_people.err.startswith("error: ")
     assert cli.home.exists() == (home == "there")
+    if home == "there":
+        for_people = cli(*words)
+        assert (for_people.code, for_people.out) == (6, "")
+        assert for_people.err.startswith("error: ")
 
 
 @pytest.mark.parametrize(
@@ -204,6 +204,18 @@ def test_a_turn_is_cancelled_while_another_process_drives_it(cli: Cli) -> None:
     assert cli("sessions", "cancel", "notes", "--turn", "t1").code == 0
     out, _ = driving.communicate(timeout=60)
     assert (driving.returncode, json.loads(out)["outcome"]) == (1, "cancelled")
+
+
+def test_a_turn_whose_driver_was_killed_is_cancelled_too(cli: Cli) -> None:
+    model = cli.script({"sleep": 60, "say": "too late"})
+    cli.json("send", "notes", "go", "--model", model, "--no-wait")
+    driving = cli.start("resume", "notes")
+    cli.wait_for_record("notes", "model_call_started")
+    driving.kill()
+    driving.wait()
+    cancelled = cli.json("sessions", "cancel", "notes")
+    assert [(each["turn"], each["outcome"]) for each in cancelled["turns"]] == [("t1", "cancelled")]
+    assert (cli.json("sessions", "show", "notes")["phase"], cli("--json", "resume").out) == ("idle", "")
 
 
 def test_a_deleted_session_is_gone_and_its_name_is_free(cli: Cli) -> None:

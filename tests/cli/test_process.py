@@ -7,6 +7,8 @@ import pty
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -84,26 +86,46 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(cli: Cli, tmp_path: Pat
 SOMEBODY_ELSE = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 
-@pytest.mark.needs_system("setpriv")
-@pytest.mark.parametrize("words", [("send", "notes", "hi"), ("approvals", "list"), ("verify",), ("sessions", "show", "notes"), ("keys", "rotate")])
-def test_somebody_elses_home_is_refused(cli: Cli, words: tuple[str, ...]) -> None:
-    cli.json("send", "notes", "hello")
+@pytest.fixture
+def reachable(cli: Cli) -> Iterator[Cli]:
+    """A home that others can see but not enter."""
     if subprocess.run([*SOMEBODY_ELSE, sys.executable, "-c", ""], capture_output=True, check=False).returncode != 0:
         pytest.skip("needs root, and a Python that others can run")
-    before = everything_below(cli.home)
-    ran = cli("--json", *words, prefix=SOMEBODY_ELSE)
-    assert (ran.code, ran.json["error"]["code"]) == (2, "unsafe_path"), ran
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        cli.home, cli.cwd = Path(folder) / "home", Path(folder)
+        cli.env["HOLDFAST_HOME"] = str(cli.home)
+        cli.json("send", "notes", "hello")
+        yield cli
+
+
+@pytest.mark.needs_system("setpriv")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("send", "notes", "hi"),
+        ("send", "notes", "hi", "--as", "alice"),
+        ("approvals", "list"),
+        ("verify",),
+        ("sessions", "show", "notes"),
+        ("keys", "rotate"),
+    ],
+)
+def test_somebody_elses_home_is_refused(reachable: Cli, words: tuple[str, ...]) -> None:
+    before = everything_below(reachable.home)
+    ran = reachable("--json", *words, prefix=SOMEBODY_ELSE)
+    assert (ran.code, ran.json["error"]["code"]) == (6, "unsafe_path"), ran
     assert "belongs to uid 0" in ran.json["error"]["message"]
-    assert everything_below(cli.home) == before
+    assert everything_below(reachable.home) == before
 
 
 @pytest.mark.needs_system("setpriv")
-def test_only_the_owner_of_the_home_may_speak_as_somebody_else(cli: Cli) -> None:
-    cli.json("send", "notes", "hello")
-    if subprocess.run([*SOMEBODY_ELSE, sys.executable, "-c", ""], capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs root, and a Python that others can run")
-    ran = cli("--json", "send", "notes", "hi", "--as", "alice", prefix=SOMEBODY_ELSE)
-    assert (ran.code, ran.json["error"]["code"]) == (2, "unsafe_path")
+def test_a_home_behind_a_closed_door_is_named(reachable: Cli) -> None:
+    reachable.home.parent.chmod(0o700)
+    ran = reachable("--json", "approvals", "list", prefix=("setpriv", *SOMEBODY_ELSE[1:]))
+    reachable.home.parent.chmod(0o755)
+    assert (ran.code, ran.json["error"]["code"]) == (6, "not_permitted"), ran
+    assert str(reachable.home) in ran.json["error"]["message"]
 
 
 @pytest.mark.parametrize(

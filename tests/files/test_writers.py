@@ -1,8 +1,10 @@
 """Many writers: tasks, threads and processes append to one session; all is kept, in one order, and nobody is accused."""
 
 import asyncio
+import os
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,11 @@ from holdfast.ports.journal_store import Check, Draft, Section
 from holdfast.testing.loop import in_loop
 
 OPS = SessionId("ops/api")
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
 
 APPENDER = """
 import asyncio, sys
@@ -53,8 +60,6 @@ async def test_a_hundred_appends_by_four_processes_in_one_release(files: Any) ->
 @in_loop
 async def test_appends_that_wait_together_are_synced_together(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fifty tasks and ten threads on one session need far fewer syncs than appends, and every decision sees those before it."""
-    import os
-
     await files.bear(0)
     async with files.store() as store:
         journal = await store.open(OPS)
@@ -233,14 +238,13 @@ async def test_cancelling_an_append_waits_for_its_outcome(files: Any) -> None:
 async def test_more_sessions_than_descriptors(files: Any) -> None:
     """Open handles of quiet sessions keep no descriptor: six hundred of them live in a process that may have four hundred."""
     import resource
-    from pathlib import Path
 
     from holdfast.ids import InstanceId
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with files.store() as store:
         journals = [await store.create(SessionId(f"ops/s{n}"), InstanceId(f"i{n}"), [], origin="created", by="tests") for n in range(600)]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 400, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_descriptors() + 400, hard))
         try:
             for _ in range(2):
                 await asyncio.gather(*(journal.append(files.says(1), since=journal.head) for journal in journals))
@@ -251,12 +255,11 @@ async def test_more_sessions_than_descriptors(files: Any) -> None:
 @in_loop
 async def test_a_closed_store_leaves_no_descriptor(files: Any) -> None:
     import gc
-    from pathlib import Path
 
     from holdfast.ids import InstanceId
 
     gc.collect()
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_descriptors()
     async with files.store() as store:
         for number in range(5):
             journal = await store.create(SessionId(f"ops/s{number}"), InstanceId(f"i{number}"), [], origin="created", by="tests")
@@ -266,4 +269,4 @@ async def test_a_closed_store_leaves_no_descriptor(files: Any) -> None:
             await journal.close()
     del store, journal, claim
     gc.collect()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert open_descriptors() == before

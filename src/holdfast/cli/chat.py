@@ -354,9 +354,14 @@ class Chat:
         from holdfast.errors import HoldfastError
 
         try:
-            await self._service.cancel(self._session, by=self._who.person, turn=turn, may_all=self._who.may_all)
+            cancelled = self._follower is not None and await self._service.cancel(
+                self._session, by=self._who.person, turn=turn, may_all=self._who.may_all
+            )
         except HoldfastError as exc:
             self._screen.say(f"{exc.code}: {exc.message}", "yellow")
+        else:
+            if not cancelled:
+                self._screen.say("- nothing is open here", "dim")
 
 
 def _innermost(errors: BaseException) -> BaseException:

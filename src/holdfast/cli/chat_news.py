@@ -29,6 +29,7 @@ from holdfast.session.events import (
     TailRepaired,
     ToolStarted,
     TurnCancelled,
+    TurnCompacted,
     TurnEnded,
     TurnResumed,
 )
@@ -86,6 +87,8 @@ class News:
                 self._note(f"{tool} runs")
             case Compacted(turns=turns):
                 self._note(f"{turns} older turns are summarised in what the model sees; the journal keeps them")
+            case TurnCompacted():
+                self._note("this turn is summarised in what the model sees; the journal keeps it all")
             case TailRepaired(bytes=size):
                 self._note(f"a torn tail of {size} bytes was cut; nobody had been told of it, and it is kept in quarantine")
             case _:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from holdfast.cli.options import Options
-from holdfast.errors import Unusable
+from holdfast.errors import Refused, Unusable
 
 if TYPE_CHECKING:
     from holdfast.runtime.service import Service
@@ -43,7 +43,7 @@ def home_of(options: Options) -> Path:
     except (FileNotFoundError, NotADirectoryError):
         return home
     if owner != os.geteuid():
-        raise Unusable(
+        raise Refused(
             f"{home} belongs to uid {owner}, and you are {os.geteuid()}",
             code="unsafe_path",
             hint="run as its owner, or name another home with --home",

@@ -6,6 +6,7 @@ Told to stop, a drive ends at its next quiet point: at once when only a model is
 """
 
 import asyncio
+import contextlib
 import logging
 
 from holdfast.errors import HoldfastError, Untrusted
@@ -25,6 +26,8 @@ class Drives:
         self._again: set[SessionId] = set()
         self._group: asyncio.TaskGroup | None = None
         self._room = asyncio.Semaphore(DRIVES_MAX)
+        self._next_expiry: int | None = None
+        self._sooner = asyncio.Event()
         self.is_stopping = False
         self.rescans = 0
 
@@ -50,15 +53,37 @@ class Drives:
                     for session in await self._service.owing():
                         self.wake(session)
                     self.rescans += 1
-                    await asyncio.sleep(self._pause())
+                    self._next_expiry = self._earliest()
+                    await self._until_due()
             finally:
                 self._group = None
 
-    def _pause(self) -> float:
-        """Until the next scan, or until the next prompt runs out."""
+    def _earliest(self) -> int | None:
+        """When the first prompt to come runs out. Those past their time are in somebody's hands already."""
         now = self._service.world.clock.now_ms()
-        nexts = [row.expires_at for row in self._service.world.index.rows(only_waiting=True) if row.expires_at is not None]
-        return min(RESCAN_SECONDS, max(0.05, (min(nexts, default=now + 10**6) - now) / 1000 + 0.01))
+        rows = self._service.world.index.rows(only_waiting=True)
+        return min((row.expires_at for row in rows if row.expires_at is not None and row.expires_at > now), default=None)
+
+    async def _until_due(self) -> None:
+        """Until the next scan is due, or a prompt runs out. A drive that leaves an earlier one behind says so."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + RESCAN_SECONDS
+        while (left := ends - loop.time()) > 0:
+            if self._next_expiry is not None:
+                until_expiry = (self._next_expiry - self._service.world.clock.now_ms()) / 1000
+                if until_expiry <= 0:
+                    return
+                left = min(left, until_expiry)
+            self._sooner.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._sooner.wait()
+
+    def _note_expiry(self, session: SessionId) -> None:
+        row = self._service.world.index.get(session)
+        if row is not None and row.expires_at is not None and (self._next_expiry is None or row.expires_at < self._next_expiry):
+            self._next_expiry = row.expires_at
+            self._sooner.set()
 
     async def _drive(self, session: SessionId) -> None:
         try:
@@ -74,6 +99,7 @@ class Drives:
             _log.warning("%s was not driven on (%s): %s", session, exc.code, exc.message)
         finally:
             self._tasks.pop(session, None)
+            self._note_expiry(session)
 
     def _until(self, _: SessionState) -> bool:
         return self.is_stopping

@@ -97,6 +97,14 @@ class Journal(Protocol):
     @property
     def sealed(self) -> SealMark | None: ...
 
+    def is_at_head(self) -> bool:
+        """
+        True: nobody's record was acknowledged after `head`, as of this call. False says nothing; an append tells.
+
+        Takes no lock, waits for nothing, and checks no bytes: a way to leave out an append that would only look, never one that must verify.
+        """
+        ...
+
     async def load(self, fold: Callable[[Record], None], *, after: int = 0) -> Head:
         """
         Hand every verified record with seq > `after` to `fold`, in order, off the event loop; return the head reached.

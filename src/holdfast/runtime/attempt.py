@@ -126,6 +126,10 @@ class Attempt:
         """Why nothing can be written any more. Sticky."""
         return self._stopped
 
+    def is_at_head(self) -> bool:
+        """Everything that anyone has acknowledged is folded. Saves an append that would only look; checks no bytes."""
+        return self._stopped is None and self._position == self._journal.head and self._journal.is_at_head()
+
     def produced(self, kind: str, payload: bytes) -> Produced:
         """
         Remember what came back from outside (a JSON object, UTF-8), until a write that names it in `keeping` has journalled it.

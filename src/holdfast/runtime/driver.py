@@ -22,6 +22,7 @@ from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Ledger, payload
 from holdfast.runtime.looking import agent_tools, look, tool_for
 from holdfast.runtime.model_call import ask_model, is_final, overhead_chars, request_for, retry_delay
+from holdfast.runtime.outbox import Outbox
 from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.tool_call import run_tool
 from holdfast.runtime.world import World
@@ -111,20 +112,25 @@ class Driver:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._last_failure: ModelFailed | None = None
         self._secrecy = Secrecy(world.secrets)
+        self._outbox = Outbox(world.channels, ledger, world.clock, self._secrecy, retry_seconds=world.model_times.retry_seconds)
         self._compactor = Compactor(world, ledger, feed, ledger.drive)
         self.owns_claim = False
 
     async def claim(self) -> bool:
-        """Become the driver and settle what earlier ones left. False when another process drives."""
+        """Become the driver. False when another process drives, or another task of this one: the claim is the process's, and two would share it."""
         if (lacking := why_not(self._world, self._ledger.state)) is not None:
             raise CannotDrive(
                 f"this process can't drive {self._ledger.session}: {lacking}",
                 hint=f"`holdfast resume {self._ledger.session} --model M`, or run it where it is",
             )
-        if not await self._ledger.attempt.try_claim():
-            return False
-        self._ledger.driving = self.owns_claim = True
-        return True
+        if self._ledger.driving:
+            return self.owns_claim
+        self._ledger.driving = True  # before the wait, or a second task comes in between
+        try:
+            self.owns_claim = await self._ledger.attempt.try_claim()
+        finally:
+            self._ledger.driving = self.owns_claim
+        return self.owns_claim
 
     async def settle(self) -> None:
         """What was in flight under an older epoch is ended and recorded, by the lettered cases. Nothing to do costs nothing."""
@@ -152,6 +158,7 @@ class Driver:
     async def run(self, until: Until) -> None:
         """Do what is owed. Needs the claim."""
         await self.settle()
+        await self._outbox.settle()
         watch = self._ledger.watch()
         try:
             async with asyncio.TaskGroup() as group:
@@ -166,6 +173,7 @@ class Driver:
             watch.clear()
             state = self._ledger.state
             self._stop_what_was_cancelled(state)
+            self._start_deliveries(group, state)
             if not self._tasks and until(state):
                 return
             step = self._next(group, state)
@@ -183,11 +191,13 @@ class Driver:
         except TimeoutError:
             self._ledger.noticed = True
         if self._tasks and self._ledger.noticed:
-            await self._ledger.refresh()
+            await self._ledger.look()
 
     def _stop_what_was_cancelled(self, state: SessionState) -> None:
         for name, task in self._tasks.items():
             kind, turn, _ = name.split(" ", 2)
+            if kind == "deliver":
+                continue  # what is said of a turn outlives it
             open_turn = state.turns.get(TurnId(turn))
             gone = open_turn is None or open_turn.cancelled_by is not None
             if gone and not task.cancelling() and (kind == "tool" or open_turn is None or open_turn.model_call is None):
@@ -234,8 +244,16 @@ class Driver:
             case Finish(turn=turn):
                 return commit(EndTurn(turn=turn, policy=world.policy()))
             case Deliver():
-                pass
+                pass  # started before anything else, beside whatever runs
         return None
+
+    # --- deliveries
+
+    def _start_deliveries(self, group: asyncio.TaskGroup, state: SessionState) -> None:
+        for owed in state.deliveries.values():
+            name = f"deliver {owed.turn} {owed.delivery}"
+            if not owed.sent and name not in self._tasks:
+                self._start(group, name, partial(self._outbox.deliver, owed.delivery))
 
     # --- model calls
 
@@ -332,8 +350,13 @@ class Driver:
 
     async def give_up(self) -> None:
         """Release the claim. Look again afterwards: a record may have come in between our last look and the release."""
-        self._ledger.driving = self.owns_claim = False
-        await self._ledger.attempt.give_up()
+        if not self.owns_claim:
+            return
+        self.owns_claim = False
+        try:
+            await self._ledger.attempt.give_up()
+        finally:
+            self._ledger.driving = False
 
     async def fail(self, turn: TurnId, error: HoldfastError) -> None:
         await self._ledger.drive(FailTurn(turn=turn, code=error.code, message=error.message, hint=error.hint))

@@ -45,7 +45,9 @@ class HomeLedger:
         _evolve(self.state, record)
 
     async def refresh(self) -> HomeState:
-        await (await self._opened()).write(nothing)
+        attempt = await self._opened()
+        if not attempt.is_at_head():
+            await attempt.write(nothing)
         return self.state
 
     async def append(self, *events: AnyHomeEvent) -> None:

@@ -7,7 +7,7 @@ Any number of tasks may commit through one ledger. Whoever waits for something t
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -43,6 +43,10 @@ class Ending(NamedTuple):
     usage: Usage
 
 
+Also = Callable[[SessionState, Sequence[SessionEvent]], Sequence[SessionCommand]]
+"""From the state before a commit, and its events, to the commands that go with them."""
+
+
 class Ledger:
     """Owned by whoever opened it; shared by the tasks of one process."""
 
@@ -63,6 +67,8 @@ class Ledger:
         # Somebody elsewhere says that something was appended; cleared by the next look.
         self.noticed = False
         self._changed: set[asyncio.Event] = set()
+        # What else belongs into a commit because of its events: what is owed to channels. Asked anew for each.
+        self.also: Callable[[], Also | None] | None = None
 
     @classmethod
     async def open(cls, journal: Journal) -> "Ledger":
@@ -149,6 +155,7 @@ class Ledger:
 
     async def _commit(self, commands: Sequence[SessionCommand], check: Check, keeping: Sequence[Produced], as_: As) -> Outcome:
         committed: deciding.Committed | None = None
+        also = self.also() if self.also is not None else None
 
         def decide(section: Section) -> Sequence[Draft]:
             nonlocal committed
@@ -156,6 +163,9 @@ class Ledger:
             for record in section.suffix:
                 state = self._peek(state, record)
             committed = deciding.commit(state, commands, now=section.now)
+            if also is not None and (more := also(state, committed.events)):
+                further = deciding.commit(committed.state, more, now=section.now)
+                committed = deciding.Committed(further.state, (*committed.events, *further.events), committed.decided)
             return [Draft(*encode(event)) for event in committed.events]
 
         before = self.state.seq
@@ -181,6 +191,13 @@ class Ledger:
     async def refresh(self) -> None:
         """Fold what others appended."""
         await self.commit()
+
+    async def look(self) -> None:
+        """The same where nothing needs to be verified: if nobody appended anything, it takes no lock and no other thread."""
+        if self.attempt.is_at_head():
+            self.noticed = False
+        else:
+            await self.refresh()
 
     def poke(self) -> None:
         """Wake whoever waits: something may have changed."""

@@ -23,7 +23,7 @@ from holdfast.session.authority import TurnContext
 from holdfast.session.codec import decode
 from holdfast.session.events import ApprovalAnswered, ApprovalClosed, ApprovalRequested, InputAccepted
 from holdfast.session.evolve import turn_id_of
-from holdfast.session.react import react
+from holdfast.session.react import react, unsettled
 from holdfast.session.restoring import restore
 from holdfast.session.state import Approval, Reader, SessionState
 
@@ -64,7 +64,7 @@ def note(world: World, ledger: Ledger) -> None:
             seq=ledger.journal.head.seq,
             phase=phase_of(state),
             turns=state.turns_ended + len(state.turns),
-            owes=bool(react(state)),
+            owes=bool(react(state) or unsettled(state)),
             updated_at=state.at,
             approvals=tuple(msgspec.Raw(msgspec.json.encode(each)) for each in reports),
             waiting_for=tuple(sorted({person for each in reports for person in each.may_answer})),

@@ -26,7 +26,6 @@ from holdfast.session.events import (
     ApprovalRequested,
     CallFinished,
     InputAccepted,
-    LifeCarried,
     ModelAnswered,
     SessionBorn,
     SessionEvent,
@@ -59,7 +58,8 @@ class Carried:
             raise BrokenChain(f"record {record.seq} can't follow the ones before it: {exc}", at_seq=record.seq) from exc
         self.last_seq = record.seq
         self.records.append(record)
-        if not isinstance(event, SessionBorn | LifeCarried | TailRepaired):
+        # What an earlier unseal attached is in the view, and summaries count it: it comes along, with who decided.
+        if not isinstance(event, SessionBorn | TailRepaired):
             self.events.append(event)
 
     @property
@@ -98,6 +98,33 @@ async def fork(service: Service, session: str, into: str, *, at_seq: int, by: st
         raise Refused(f"record {at_seq} of {source} is inside a turn", code="not_a_boundary", hint="name the seq of a turn_ended record")
     why = f"forked from {source} at {carried.last_seq} by {by}"
     return await _begin(service, target, carried, origin="fork", by=by, reason=why, from_session=source, from_instance=journal.instance, attached=())
+
+
+async def restore_all(service: Service, *, by: str) -> tuple[SessionReport, ...]:
+    """After a backup was put back: every session goes on in a new life, so that nothing owed runs again. Sealed ones stay sealed."""
+    reports = []
+    for name in await service.world.store.sessions():
+        journal = await service.world.store.open(name)
+        try:
+            if journal.sealed is not None:
+                continue
+            carried = await _carried(journal)
+        finally:
+            await journal.close()
+        reports.append(
+            await _begin(
+                service,
+                name,
+                carried,
+                origin="restore",
+                by=by,
+                reason=f"restored from a backup by {by}",
+                from_session=name,
+                from_instance=journal.instance,
+                attached=(),
+            )
+        )
+    return tuple(reports)
 
 
 async def _carried(journal: Journal, *, until: int | None = None) -> Carried:

@@ -105,6 +105,16 @@ class SealedReport(msgspec.Struct, frozen=True):
     at_seq: int | None
 
 
+class DeliveryReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Something owed to a channel that has not arrived for sure: queued, sent, failed, in_doubt or no_channel."""
+
+    delivery: str
+    state: str
+    turn: TurnId | None = None
+    channel: str | None = None
+    kind: str | None = None
+
+
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     session: SessionId
     instance: InstanceId
@@ -120,6 +130,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     parked: tuple[TurnId, ...] = ()
     model: str | None = None
     agent: str | None = None
+    deliveries: tuple[DeliveryReport, ...] = ()  # not confirmed: under way, given up, or in doubt
 
 
 def iso(at: int) -> str:

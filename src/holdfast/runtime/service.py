@@ -11,6 +11,7 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, Self
 
 import msgspec
@@ -27,8 +28,9 @@ from holdfast.runtime.following import follow_session, wait_for
 from holdfast.runtime.foreign import ForeignTurn
 from holdfast.runtime.granting import proposed_grant
 from holdfast.runtime.home_ledger import HomeLedger
-from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.ledger import Also, Ledger
 from holdfast.runtime.looking import tool_for
+from holdfast.runtime.outbox import owed_by
 from holdfast.runtime.reports import AnswerReport, ApprovalReport, ErrorReport, GrantReport, SessionReport, TurnReport, grant_report
 from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.shelf import Shelf
@@ -36,13 +38,14 @@ from holdfast.runtime.telling import session_report, turn_report
 from holdfast.runtime.world import World
 from holdfast.session.authority import MessageSource, Workspace
 from holdfast.session.codec import encode
-from holdfast.session.commands import AcceptInput, AnswerApproval, Cancel, Expire, GiveModel, StartModelCall, StartTurn
+from holdfast.session.commands import AcceptInput, AnswerApproval, Cancel, Expire, GiveModel, MarkDelivery, QueueDelivery, StartModelCall, StartTurn
 from holdfast.session.decide_answers import Answered
 from holdfast.session.decide_inputs import Accepted, Duplicate, OnlyAnAnswerWord
+from holdfast.session.decide_life import delivery_id
 from holdfast.session.events import InputKind, SessionBorn
 from holdfast.session.evolve import find_turn
 from holdfast.session.home_events import GrantActivated, GrantDropped
-from holdfast.session.react import react
+from holdfast.session.react import react, unsettled
 from holdfast.session.state import Phase, SessionState
 
 HTTP_CHANNEL = "http"
@@ -62,7 +65,7 @@ class Service:
         self.world = world
         self.feed = Feed()
         self.home = HomeLedger(world.store)
-        self.shelf = Shelf(world.store, on_sealed=lambda session, instance: listing.note_sealed(world, session, instance))
+        self.shelf = Shelf(world.store, also=self._also, on_sealed=lambda session, instance: listing.note_sealed(world, session, instance))
         self._stack = AsyncExitStack()
         self._listener: asyncio.Task[None] | None = None
 
@@ -82,6 +85,10 @@ class Service:
             await self.home.close()
             self.world.index.close()
             await self.world.store.close()
+
+    def _also(self) -> Also | None:
+        channels = self.world.channels()
+        return partial(owed_by, channels) if channels else None
 
     async def _listen(self) -> None:
         """Notices from anywhere wake whoever waits on that session in this process."""
@@ -238,7 +245,7 @@ class Service:
         finally:
             await driver.give_up()
         # Whoever gives up looks once more: what came in between the last look and the release is told to all.
-        await ledger.refresh()
+        await ledger.look()
         if react(ledger.state):
             self.world.notifier.notify(ledger.session)
 
@@ -394,6 +401,22 @@ class Service:
             self.world.notifier.notify(ledger.session)
             return report
 
+    async def mirror(self, session: str, turn: TurnId, *, channel: str, part: str, text: str, receipt: str = "", kind: str = "reply") -> str:
+        """
+        Record that a channel has shown something of a turn, by itself: an owned write, also while the turn runs. Returns the delivery's id.
+
+        One id per (turn, channel, part): the same again records nothing, and what is recorded here is never sent by the outbox.
+        """
+        async with self.shelf.use(session_id(session)) as ledger:
+            name = delivery_id(ledger.state, turn, channel, part)
+            await ledger.commit(
+                QueueDelivery(turn=turn, channel=channel, part=part, kind=kind, text=text),
+                MarkDelivery(delivery=name, became="sent"),
+                MarkDelivery(delivery=name, became="confirmed", detail=receipt),
+            )
+            self.world.notifier.notify(ledger.session)
+            return name
+
     async def owing(self) -> Sequence[SessionId]:
         """Sessions in which a driver could do something now, from the index; those behind their journal are opened."""
         return await listing.owing(self.world, self.shelf)
@@ -471,7 +494,7 @@ class Service:
             if _has_expired(ledger.state, self.world.clock.now_ms()):
                 await ledger.commit(Expire(), check=Check.FENCE)
                 listing.note(self.world, ledger)
-            if not react(ledger.state) or why_not(self.world, ledger.state) is not None:
+            if _nothing_owed(ledger.state) or why_not(self.world, ledger.state) is not None:
                 return
             driver = Driver(self.world, ledger, self.home, self.feed)
             try:
@@ -501,7 +524,7 @@ def _over_or_parked(turn: TurnId) -> Until:
 
 
 def _nothing_owed(state: SessionState) -> bool:
-    return not react(state)
+    return not react(state) and not unsettled(state)
 
 
 def _never(_: SessionState) -> bool:

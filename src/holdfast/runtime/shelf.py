@@ -12,14 +12,15 @@ from contextlib import asynccontextmanager
 from holdfast.errors import Fenced, InDoubt, NewerVersion, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import JournalStore
-from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.ledger import Also, Ledger
 
 IDLE_KEPT = 64  # open but unused; enough for the sessions of a busy minute, few enough for any descriptor limit
 
 
 class Shelf:
-    def __init__(self, store: JournalStore, *, on_sealed: Callable[[SessionId, InstanceId], None] | None = None) -> None:
+    def __init__(self, store: JournalStore, *, on_sealed: Callable[[SessionId, InstanceId], None] | None = None, also: Callable[[], Also | None] | None = None) -> None:
         self._store = store
+        self._also = also
         # Told of every session that is found sealed, or is sealed while in use.
         self._on_sealed = on_sealed
         self._ledgers: OrderedDict[SessionId, Ledger] = OrderedDict()
@@ -60,7 +61,9 @@ class Shelf:
 
     async def _opened(self, session: SessionId) -> Ledger:
         try:
-            return await Ledger.open(await self._store.open(session))
+            ledger = await Ledger.open(await self._store.open(session))
+            ledger.also = self._also
+            return ledger  # noqa: TRY300
         except NewerVersion as newer:
             return await Ledger.read_only(await self._store.open(session), newer)
 

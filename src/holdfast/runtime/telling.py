@@ -1,9 +1,11 @@
 """From state and journal to what is told of a turn and of a session."""
 
+from collections.abc import Iterator
+
 from holdfast.ids import TurnId
 from holdfast.ports.journal_store import Record
 from holdfast.runtime.ledger import Ending, Ledger
-from holdfast.runtime.reports import ErrorReport, SealedReport, SessionReport, TurnReport, approval_report
+from holdfast.runtime.reports import DeliveryReport, ErrorReport, SealedReport, SessionReport, TurnReport, approval_report
 from holdfast.session.codec import decode
 from holdfast.session.events import TurnEnded
 from holdfast.session.evolve import find_turn
@@ -104,4 +106,13 @@ async def session_report(ledger: Ledger) -> SessionReport:
         parked=tuple(turn.turn for turn in state.turns.values() if turn.phase is Phase.PARKED),
         model=state.model,
         agent=state.agent,
+        deliveries=tuple(_deliveries(state)),
     )
+
+
+def _deliveries(state: SessionState) -> Iterator[DeliveryReport]:
+    for name, became in state.delivered.items():
+        if became != "confirmed":
+            yield DeliveryReport(delivery=name, state=became)
+    for each in state.deliveries.values():
+        yield DeliveryReport(delivery=each.delivery, state="sent" if each.sent else "queued", turn=each.turn, channel=each.channel, kind=each.kind)

@@ -9,7 +9,7 @@ import asyncio
 
 from holdfast.ids import CallId, TurnId
 from holdfast.ports.journal_store import Check
-from holdfast.ports.tools import Prepared, ToolReturned
+from holdfast.ports.tools import CannotBind, Prepared, ToolReturned
 from holdfast.runtime.attempt import finish
 from holdfast.runtime.feed import Delta, Feed
 from holdfast.runtime.home_ledger import HomeLedger
@@ -28,7 +28,11 @@ async def run_tool(world: World, ledger: Ledger, home: HomeLedger, feed: Feed, t
     if turn is None or call is None:
         return
     looked = await look(world, state, turn, call)
-    prepared = await _prepared(world, ledger, turn, call, looked)
+    try:
+        prepared = await _prepared(world, ledger, turn, call, looked)
+    except CannotBind as exc:
+        # Changed since the look, or the launcher could not get ready. Nothing ran; the start is decided with this in hand, and is a denial.
+        prepared, looked = None, Looked(call=call_id, problem=(exc.code, str(exc)))
     run: int | None = None
     try:
         run = await _start(world, ledger, home, turn, looked, prepared, epoch)

@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.errors import Unusable
 from holdfast.ports.clock import Clock
+from holdfast.ports.delivery import Channel
 from holdfast.ports.index import Index
 from holdfast.ports.journal_store import JournalStore
 from holdfast.ports.model import Model, ModelCatalogue
@@ -54,6 +55,8 @@ class World:
     secrets: tuple[str, ...] = ()
     tool_timeout_seconds: float = 120.0
     model_times: ModelTimes = field(default_factory=ModelTimes)
+    channels: Callable[[], Mapping[str, Channel]] = dict
+    """Ways out to people, by name: settings of now."""
     compaction: Callable[[], CompactionRules] = CompactionRules
     """When what the model sees is made smaller: settings of now."""
 

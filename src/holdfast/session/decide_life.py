@@ -1,7 +1,7 @@
 """What is not one turn's step: recovery, compaction, deliveries, the end of a carried-over life."""
 
 from holdfast.errors import InvariantBroken
-from holdfast.ids import short_digest
+from holdfast.ids import TurnId, short_digest
 from holdfast.session.commands import CloseLife, MarkDelivery, QueueDelivery, RecordCompaction, RecordTurnCompaction, Recover
 from holdfast.session.decide_turns import in_doubt, settle_calls
 from holdfast.session.decided import NOTHING, Decided, refused
@@ -105,8 +105,13 @@ def record_turn_compaction(state: SessionState, command: RecordTurnCompaction) -
     return Decided((compacted,), outcome="compacted")
 
 
+def delivery_id(state: SessionState, turn: TurnId, channel: str, part: str) -> str:
+    """One per (turn, channel, part) of this life."""
+    return "d-" + short_digest("delivery", state.instance, turn, channel, part)
+
+
 def queue_delivery(state: SessionState, command: QueueDelivery) -> Decided:
-    delivery = "d-" + short_digest("delivery", state.instance, command.turn, command.channel, command.part)
+    delivery = delivery_id(state, command.turn, command.channel, command.part)
     if delivery in state.deliveries or delivery in state.delivered:
         return Decided(outcome=delivery)
     queued = DeliveryQueued(delivery=delivery, turn=command.turn, channel=command.channel, kind=command.kind, text=command.text)

@@ -17,7 +17,7 @@ from holdfast.session.effects import (
     RunTools,
     SessionEffect,
 )
-from holdfast.session.state import Call, CallStatus, Phase, SessionState, Turn
+from holdfast.session.state import Call, CallStatus, Delivery, Phase, SessionState, Turn
 
 S = CallStatus
 
@@ -37,6 +37,11 @@ def react(state: SessionState) -> tuple[SessionEffect, ...]:
         owed.extend(_next_turn(state))
     owed.extend(Deliver(each.delivery) for each in state.deliveries.values() if not each.sent)
     return tuple(owed)
+
+
+def unsettled(state: SessionState) -> tuple[Delivery, ...]:
+    """Sent, with no word whether they arrived: in flight while their driver lives, in doubt for the next one."""
+    return tuple(each for each in state.deliveries.values() if each.sent)
 
 
 def _next_turn(state: SessionState) -> tuple[SessionEffect, ...]:

@@ -4,6 +4,8 @@ What the model sees: the summary, the turns that had ended when this one started
 Every call in it has exactly one result, in a contiguous run after the call (T5): a batch's results enter the view together, when the last one is in.
 """
 
+from itertools import chain
+
 from holdfast.session.messages import Message, NoteMessage
 from holdfast.session.state import Turn, View
 
@@ -17,4 +19,4 @@ def view_of(turn: Turn) -> tuple[Message, ...]:
 
 def shared_messages(view: View) -> tuple[Message, ...]:
     summary: tuple[Message, ...] = (NoteMessage(_SUMMARY + view.summary),) if view.summary is not None else ()
-    return (*summary, *(message for entry in view.entries for message in entry.messages))
+    return (*summary, *chain.from_iterable([entry.messages for entry in view.entries]))

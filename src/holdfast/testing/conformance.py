@@ -175,6 +175,22 @@ class JournalStoreSuite:
         assert again == Appended(done.head, ())
 
     @in_loop
+    async def test_a_handle_knows_without_a_lock_whether_anyone_appended(self, world: World) -> None:
+        """`is_at_head` is True only if nothing acknowledged is missing; a session that was sealed has no head to be at."""
+        journal = await born(await world.store())
+        other = await (await world.store()).open(OPS)
+        await say(journal, "one")
+        assert journal.is_at_head()
+        assert not other.is_at_head()
+        await say(other, "two")
+        assert other.is_at_head()
+        assert not journal.is_at_head()
+        await say(journal)
+        assert journal.is_at_head()
+        await other.seal(SealMark("broken", "they make no sense together"))
+        assert not other.is_at_head()
+
+    @in_loop
     async def test_a_refusal_of_the_caller_passes_through_and_writes_nothing(self, world: World) -> None:
         """Any error of decide is the caller's own; the handle is as good as before."""
         journal = await born(await world.store())

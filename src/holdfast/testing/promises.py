@@ -234,8 +234,8 @@ def permitted(state: SessionState, starts: Mapping[CallId, SessionCommand], peop
         options = [each.option for each in call.approval.asked.options] if call is not None and call.approval is not None else []
         for person in people:
             for option in options:
-                command = AnswerApproval(approval=approval, option=option, by=person, answer_id="what-if", grant="g-what-if", reason="because")
-                decided = decide(state, command, now=now)
+                answer = AnswerApproval(approval=approval, option=option, by=person, answer_id="what-if", grant="g-what-if", reason="because")
+                decided = decide(state, answer, now=now)
                 found[f"{approval} {person} {option}"] = (
                     decided.refusal.code if decided.refusal else [type(event).__name__ for event in decided.events]
                 )

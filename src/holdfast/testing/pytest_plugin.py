@@ -1,14 +1,16 @@
 """The pytest fixture `home`: homes in memory on one disk per test, so that reopening is the next process on the same bytes."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.home import Home
+if TYPE_CHECKING:
+    from holdfast.home import Home
 
 
 @pytest.fixture
-def home() -> Callable[..., Home]:
+def home() -> "Callable[..., Home]":
     """
     `home(agents=[...])` gives a home to open with `async with`; opening another is a restart.
 
@@ -23,7 +25,7 @@ def home() -> Callable[..., Home]:
 
     disk = Disk()
 
-    def opened(**options: object) -> Home:
+    def opened(**options: object) -> "Home":
         return open_in_memory(**{"disk": disk, **options})  # type: ignore[arg-type]  # open_in_memory names what it takes
 
     return opened

@@ -138,6 +138,9 @@ class WatchedJournal:
     def sealed(self) -> SealMark | None:
         return self._journal.sealed
 
+    def is_at_head(self) -> bool:
+        return self._journal.is_at_head()
+
     async def load(self, fold: Callable[[Record], None], *, after: int = 0) -> Head:
         try:
             return await self._journal.load(fold, after=after)

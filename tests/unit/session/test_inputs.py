@@ -99,15 +99,32 @@ def test_a_child_keeps_its_narrowed_authority_under_its_own_turn() -> None:
 def test_only_a_message_supersedes(kind: str) -> None:
     """Jobs, reminders and delegates never do, whoever's they are."""
     teller = Teller()
-    teller.tell(["submit x", "go", 'calls "delete b=1"', "go", f"submit y kind={kind}"])
+    teller.tell(["submit x", "go", 'calls "delete b=1"', "go", f"submit later kind={kind}"])
     assert teller.pure.state.turns[TurnId("t1")].waiting
 
 
 def test_a_message_before_the_parking_is_on_record_supersedes_too() -> None:
     """The prompt stands from the moment it is asked: no gap between asking and parking."""
     teller = Teller()
-    teller.tell(["submit x", "go", 'calls "delete b=1"', "decide", "submit y"])
+    teller.tell(["submit x", "go", 'calls "delete b=1"', "decide", "submit rename-it"])
     assert (list(teller.pure.state.turns), teller.pure.state.running) == ([], None)
+
+
+def test_a_message_while_a_sibling_still_runs_waits_its_turn() -> None:
+    """Something can still be done without a person: the turn is not parked, so the message is queued, and the prompt stands."""
+    teller = Teller()
+    teller.tell(["submit x", "go", 'calls "delete b=1" "tidy b=2"', "decide", "start c2", "submit rename-it"])
+    assert len(teller.pure.state.turns[TurnId("t1")].waiting) == 1
+    assert [each.input for each in teller.pure.state.queued] == ["i2"]
+
+
+def test_a_prompt_past_its_time_is_closed_by_expiry_and_nothing_else() -> None:
+    """Case 28: a message that comes after its time does not supersede it; the turn goes on with a denial."""
+    teller = Teller()
+    teller.tell(["submit x", "go", 'calls "delete b=1"', "go", "wait 8d", "submit rename-it"])
+    assert TurnId("t1") in teller.pure.state.turns
+    teller.tell(["expire"])
+    assert teller.pure.state.turns[TurnId("t1")].calls[0].code == "expired"
 
 
 def damaged(**changes: Any) -> LostContext | TurnContext:
@@ -126,11 +143,12 @@ def test_a_context_of_another_turn_is_lost() -> None:
     assert damaged(turn="t9") == LostContext("the turn's context belongs to turn t9", "turn")
 
 
+@pytest.mark.parametrize("loop", ["ours", "foreign"])
 @pytest.mark.parametrize("field", TurnContext.__struct_fields__)
-def test_without_its_authority_a_message_runs_nothing(field: str) -> None:
-    """A2: each field missing: the turn fails as no_authority; no model call, no tool."""
+def test_without_its_authority_a_message_runs_nothing(field: str, loop: str) -> None:
+    """A2: each field missing: the turn fails as no_authority; no model call, no tool, whoever's loop it is."""
     pure = PureSession()
-    pure.do(accept())
+    pure.do(accept(loop=loop))
     event = pure.events()[-1]
     assert isinstance(event, InputAccepted)
     fields = {name: value for name, value in msgspec.json.decode(event.context).items() if name != field}

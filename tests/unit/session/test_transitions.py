@@ -193,6 +193,7 @@ def start(call: str = "c1", **changes: Any) -> ToolStarted:
         (APPROVED, start(allowed_by="policy"), "not what was allowed"),
         (APPROVED, start(allowed_by="a1", digest="other"), "not what was allowed"),
         ((*TWO, "answer a1 approve_once", "answer a2 deny"), start(call="c2"), "the call is finished"),
+        ((*TWO, "answer a2 deny"), CallFinished(turn="t1", call="c2", outcome="denied", text=""), "the call is finished"),
         (APPROVED, CallFinished(turn="t1", call="c1", outcome="ok", text=""), "never started"),
         (APPROVED, CallFinished(turn="t1", call="c1", outcome="in_doubt", text=""), "never started"),
         (APPROVED, CallFinished(turn="t1", call="c1", outcome="timed_out", text=""), "never started"),

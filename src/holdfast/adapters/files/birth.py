@@ -25,19 +25,28 @@ _log = logging.getLogger("holdfast.files")
 
 
 def bear(files: SessionFiles, first: Sequence[Draft], *, at: int, writer: str) -> tuple[Fence, str]:
-    """Anchor, then folder and first segment, both durable. Returns the fence at its head, and the first mac."""
+    """Anchor, then folder and segments, all durable. Returns the fence at its head, and the first mac. A life that carries years over has many segments."""
     for draft in first:
         check_draft(draft)
     fence = files.fence()
-    lines = [fence.open_segment(generation=files.generation(), at=at, writer=writer)]
+    generation = files.generation()
+    lines = [fence.open_segment(generation=generation, at=at, writer=writer)]
     first_mac = fence.mac.hex()
-    lines += [fence.write(draft, at=at, epoch=0, writer=writer)[0] for draft in first]
+    segments: list[bytes] = []
+    for draft in first:
+        if fence.offset >= files.segment_bytes:
+            lines.append(fence.close_segment(at=at, writer=writer))
+            segments.append(b"".join(lines))
+            fence.enter_next()
+            lines = [fence.open_segment(generation=generation, at=at, writer=writer)]
+        lines.append(fence.write(draft, at=at, epoch=0, writer=writer)[0])
+    segments.append(b"".join(lines))
     files.anchor.bear(files.anchor_at(fence, 1, 0), files.keys)
-    _place_first_segment(files, b"".join(lines))
+    _place_segments(files, segments)
     return fence, first_mac
 
 
-def _place_first_segment(files: SessionFiles, data: bytes) -> None:
+def _place_segments(files: SessionFiles, segments: Sequence[bytes]) -> None:
     *above, name = files.parts
     fd = os.dup(files.home)
     try:
@@ -49,29 +58,31 @@ def _place_first_segment(files: SessionFiles, data: bytes) -> None:
         try:
             folder = open_folder(fd, name)
         except FileNotFoundError:
-            _place_folder(files, fd, name, data)
+            _place_folder(files, fd, name, segments)
         else:
             try:
-                create_whole(folder, files.name(1), data, temporary=files.temporary(1))
+                for number, data in enumerate(segments, 1):
+                    create_whole(folder, files.name(number), data, temporary=files.temporary(number))
             finally:
                 os.close(folder)
     finally:
         os.close(fd)
 
 
-def _place_folder(files: SessionFiles, parent: int, name: str, data: bytes) -> None:
-    """The folder with its first segment appears at once."""
+def _place_folder(files: SessionFiles, parent: int, name: str, segments: Sequence[bytes]) -> None:
+    """The folder with its segments appears at once."""
     temporary = f".{name}.{secrets.token_hex(8)}.tmp"
     os.mkdir(temporary, FOLDER_MODE, dir_fd=parent)
     folder = open_folder(parent, temporary)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        fd = os.open(files.name(1), flags, FILE_MODE, dir_fd=folder)
-        try:
-            write_all(fd, data, 0)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        for number, data in enumerate(segments, 1):
+            fd = os.open(files.name(number), flags, FILE_MODE, dir_fd=folder)
+            try:
+                write_all(fd, data, 0)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
         os.fsync(folder)
     finally:
         os.close(folder)

@@ -65,6 +65,14 @@ class FileJournal:
     def sealed(self) -> SealMark | None:
         return self._mark or self._store.seal_mark(self.session, self.instance)
 
+    def is_at_head(self) -> bool:
+        if self._closed or self._spent is not None or not self.is_verified or self.sealed is not None:
+            return False
+        fence = self.fence
+        # Moved before anything is acknowledged. A slot that is being written does not verify, and the older one is not our head.
+        anchor = self.files.anchor.read(self.files.keys)
+        return anchor is not None and (anchor.seq, anchor.mac) == (fence.seq, fence.mac)
+
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def load(self, fold: Callable[[Record], None], *, after: int = 0) -> Head:

@@ -122,7 +122,10 @@ class Lane:
 
     def _lead_at_once(self) -> None:
         """In one of the few threads that commit for everybody: a lock that would have to be waited for is waited for elsewhere."""
-        lock = self.files.try_acquire()
+        try:
+            lock = self.files.try_acquire()
+        except (OSError, HoldfastError):
+            lock = None  # whoever takes it the long way meets the same, and tells those who wait
         if lock is None:
             self._host.run(self._lead)
         else:

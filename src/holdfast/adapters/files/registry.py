@@ -43,6 +43,11 @@ class Registry:
             case _:
                 pass
 
+    def is_fresh(self) -> bool:
+        """Nothing was added since the last look. One small read; waits for nobody."""
+        raw = self._files.anchor.read_raw()
+        return bool(raw) and raw == self._seen
+
     def refresh(self) -> None:
         """Fold what was added since the last look. Raises `Damaged` for the home's own journal."""
         raw = self._files.anchor.read_raw()

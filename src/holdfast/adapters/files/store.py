@@ -12,7 +12,7 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -218,7 +218,8 @@ class FileStore:
         return sorted(self._registry.state.sessions)
 
     async def current(self, session: SessionId) -> InstanceId | None:
-        await self.in_thread(self._refresh)
+        if os.getpid() != self._pid or self._closed or not self._registry.is_fresh():
+            await self.in_thread(self._refresh)
         created = self._registry.state.sessions.get(session)
         return created.instance if created is not None else None
 
@@ -243,6 +244,29 @@ class FileStore:
     async def rotate_keys(self, *, by: str) -> int:
         """A new key generation, for every segment that is opened from now on."""
         return await self.in_thread(lambda: self._rotate_keys_now(by))
+
+    async def backup(self, target: Path) -> tuple[SessionId, ...]:
+        """Copy the home, as of now, to a folder that is not there yet; returns the sessions in it. Others go on writing meanwhile."""
+        from holdfast.adapters.files.backup import copy_home
+
+        manifest = await self.in_thread(lambda: copy_home(self, target, now_ms=self.now_ms()))
+        return tuple(SessionId(each) for each in manifest.sessions)
+
+    def copy_home_journal(self, copy: Callable[[], None]) -> list[SessionId]:
+        """Copy it while nobody writes to it; returns the sessions that live in what was copied."""
+        with self._home_journal.files.locked():
+            copy()
+            self._refresh()
+            return sorted(self._registry.state.sessions)
+
+    @contextlib.contextmanager
+    def write_lock(self, session: SessionId) -> Iterator[None]:
+        """Nobody appends to the session meanwhile."""
+        created = self._registry.state.sessions.get(session)
+        if created is None:
+            raise Refused(f"there is no session {session}", code="unknown")
+        with self._files(session, created.instance, self._parts(session), self._tables.cell(created.slot)).locked():
+            yield
 
     async def close(self) -> None:
         if self._closed:

@@ -93,6 +93,10 @@ class InMemoryJournal:
     def sealed(self) -> SealMark | None:
         return self._life.seal
 
+    def is_at_head(self) -> bool:
+        self._check_usable()
+        return self._spent is None and self._life.seal is None and self._life.anchor == self._head
+
     async def load(self, fold: Callable[[Record], None], *, after: int = 0) -> Head:
         self._check_usable()
         life = self._life

@@ -32,6 +32,7 @@ def register(app: typer.Typer) -> None:
 async def _cancel(options: Options, session: str, turn: str | None, asserted: str | None) -> int:
     from holdfast.cli.identity import who
     from holdfast.ids import TurnId, session_id
+    from holdfast.session.evolve import find_turn
 
     name = session_id(session)
     me = who(home_of(options), asserted)
@@ -39,6 +40,10 @@ async def _cancel(options: Options, session: str, turn: str | None, asserted: st
         if service is None:
             raise unknown(name)
         found = await service.cancel(name, by=me.person, turn=TurnId(turn) if turn is not None else None, may_all=me.may_all)
+        if open_ := [each.turn for each in found if each.turn is not None and each.outcome == "running"]:
+            # Their driver sees it at once; if it has died, we are the one.
+            await service.drive_all(name, until=lambda state: all(find_turn(state, each) is None for each in open_))
+            found = tuple([await service.turn(name, each.turn) for each in found if each.turn is not None])
     said = "\n".join(f"{each.turn} is {each.outcome}" for each in found) or "nothing was open"
     options.out.result({"session": name, "turns": found}, said)
     return 0

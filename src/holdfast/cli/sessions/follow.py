@@ -54,7 +54,7 @@ async def _print_records(options: Options, service: "Service", session: str, aft
     from holdfast.journal.record import Record
 
     report = await service.show(session)
-    head, ended = report.seq, False
+    head, saw_an_end, ended = report.seq, False, False
     async with aclosing(service.follow(session, after=after)) as records:  # type: ignore[type-var]
         while True:
             if (report.sealed is not None or (ended and not forever)) and after >= head:
@@ -66,7 +66,8 @@ async def _print_records(options: Options, service: "Service", session: str, aft
             after = record.seq
             if options.out.closed:
                 return
-            if record.type == "turn_ended" and after >= head:
+            saw_an_end = saw_an_end or record.type == "turn_ended"
+            if saw_an_end and after >= head:
                 report = await service.show(session)
                 head, ended = report.seq, report.phase == "idle"
     if report.sealed is not None:

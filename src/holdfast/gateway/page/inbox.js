@@ -20,7 +20,7 @@ export class Inbox {
     found.sort((a, b) => (a.requested_at < b.requested_at ? -1 : 1));
     const standing = new Set(found.map((each) => each.id));
     const fresh = found.filter((each) => !this.cards.has(each.id));
-    for (const prompt of fresh) this.cards.set(prompt.id, new PromptCard(prompt, this.app.me, { onDone: (card) => this.done(card) }));
+    for (const prompt of fresh) this.cards.set(prompt.id, new PromptCard(prompt, this.app.me, { onDone: (card) => this.done(card), onOpen: (card) => this.only(card) }));
     for (const [id, card] of this.cards) {
       if (!standing.has(id) && !card.over) card.close("This prompt is over: it was answered elsewhere, replaced, cancelled, or its time ran out.");
     }
@@ -65,15 +65,20 @@ export class Inbox {
     this.app.poke();
   }
 
+  only(open) {
+    for (const card of this.cards.values()) if (card !== open && !card.busy) card.show(false);
+    open.node.scrollIntoView({ block: "nearest" });
+  }
+
   // Keyboard: the card after or before the open one.
   step(by) {
     const cards = [...this.cards.values()].filter((card) => card.mine);
     if (!cards.length) return;
     const at = cards.findIndex((card) => card.open);
     const next = cards[Math.min(cards.length - 1, Math.max(0, at + by))];
-    for (const card of cards) card.show(card === next);
+    next.show(true);
+    this.only(next);
     next.focus();
-    next.node.scrollIntoView({ block: "nearest" });
   }
 
   enter() {

@@ -11,10 +11,11 @@ import { OPTIONS, away, circle, moment } from "./words.js";
 const SETTLE_MS = 500;
 
 export class PromptCard {
-  constructor(prompt, me, { onDone = () => {}, link = true } = {}) {
+  constructor(prompt, me, { onDone = () => {}, onOpen = () => {}, link = true } = {}) {
     this.prompt = prompt;
     this.me = me;
     this.onDone = onDone;
+    this.onOpen = onOpen;
     this.link = link;
     this.answerId = newId();
     this.shownAt = 0;
@@ -32,6 +33,12 @@ export class PromptCard {
     this.open = open;
     this.shownAt = performance.now();
     this.draw();
+  }
+
+  toggle() {
+    this.show(!this.open);
+    if (this.open) this.onOpen(this);
+    this.focus();
   }
 
   focus() { this.node.querySelector("h2 button, h2")?.focus(); }
@@ -54,7 +61,7 @@ export class PromptCard {
     const { prompt } = this;
     const label = h("span", { class: "prompt-title" }, this.title());
     const about = h("span", { class: "prompt-about" }, this.over ? this.over.short : `${prompt.session} · ${away(prompt.requested_at)}`);
-    const toggle = h("button", { type: "button", class: "prompt-head", "aria-expanded": String(this.open), on: { click: () => { this.show(!this.open); this.focus(); } } },
+    const toggle = h("button", { type: "button", class: "prompt-head", "aria-expanded": String(this.open), on: { click: () => this.toggle() } },
       label, !this.open && !this.over && h("code", { class: "prompt-peek" }, this.peek()), about, prompt.dangerous && !this.over && h("span", { class: "badge danger" }, "dangerous"));
     return h("h2", { id: `h-${prompt.id}` }, toggle);
   }
@@ -85,7 +92,7 @@ export class PromptCard {
     }
     return h("section", { class: "plan", "aria-label": "What exactly would run" },
       h("pre", { class: "display", tabindex: "0", data: { exact: "" } }, prompt.display),
-      h("p", { class: "digest" }, "bound to ", h("code", { title: prompt.digest }, `${prompt.digest.slice(0, 16)}…`), " — the answer counts for exactly this, once"));
+      h("p", { class: "digest" }, "bound to ", h("code", { title: prompt.digest }, `${prompt.digest.slice(0, 16)}…`), " · an answer counts for exactly this, once"));
   }
 
   others() {

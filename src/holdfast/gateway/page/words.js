@@ -30,7 +30,7 @@ export function when(at) {
 }
 
 export function moment(iso) {
-  return new Date(iso).toLocaleString([], { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+  return new Date(iso).toLocaleString([], { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 }
 
 export const PHASES = {

@@ -1,0 +1,74 @@
+"""
+`python -m bench [PART ...] [--json FILE] [--write-docs] [--scale 0.1] [--in FOLDER]`: our numbers against the machine's, as ratios of one run.
+
+Parts: append many lengths reacquire open segments fold turn startup parked. All of them without any.
+"""
+
+import argparse
+import importlib
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+from bench import docs
+from bench.ground import Ground, Row, as_json, machine
+
+PARTS = {
+    "append": "append",
+    "many": "crowd",
+    "lengths": "lengths",
+    "reacquire": "reacquire",
+    "open": "opening",
+    "segments": "segments",
+    "fold": "folding",
+    "turn": "turns",
+    "startup": "startup",
+    "parked": "parked",
+}
+
+
+def main() -> None:
+    asked = _arguments()
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=asked.folder))
+    rows: list[Row] = []
+    ground = Ground(folder, asked.scale)
+    try:
+        facts = machine(folder)
+        print(", ".join(f"{name}: {value}" for name, value in facts.items()), flush=True)
+        for part in asked.parts or PARTS:
+            found = importlib.import_module(f"bench.{PARTS[part]}").measure(ground)
+            rows += found
+            for row in found:
+                print(_line(row), flush=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    missed = [row for row in rows if row.reached is False]
+    promised = sum(row.reached is not None for row in rows)
+    print(f"{promised - len(missed)} of {promised} goals reached")
+    order = [importlib.import_module(f"bench.{name}").PART for name in PARTS.values()]
+    result = {"machine": facts, "rows": as_json(rows), "series": ground.series, "order": order}
+    if asked.json is not None:
+        asked.json.write_text(json.dumps(result, indent=1) + "\n")
+    if asked.write_docs:
+        docs.note("ours", result)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Our numbers against the machine's, as ratios of one run.")
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help=f"one or more of: {' '.join(PARTS)}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results there")
+    parser.add_argument("--write-docs", action="store_true", help="also write docs/benchmarks.md and its picture")
+    parser.add_argument("--scale", type=float, default=1.0, help="below 1: smaller and quicker")
+    parser.add_argument("--in", dest="folder", type=Path, help="a folder on the disk to measure; the system's temporary folder otherwise")
+    return parser.parse_args()
+
+
+def _line(row: Row) -> str:
+    ratio = f"{row.ratio:8.2f} x" if row.ratio is not None else " " * 10
+    reached = "" if row.reached is None else "reached" if row.reached else "MISSED"
+    return f"{row.part:14} {row.what:58} {row.ours:>24} {row.limit:>14} {ratio} {row.goal:>12} {reached:8} {row.note}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""
+docs/benchmarks.md and its picture, written from docs/benchmarks.json, which `python -m bench` and `python -m bench.peers` fill.
+
+Nothing in the document is typed by hand: what a run found is what it says, goals missed included.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bench.picture import picture
+
+ROOT = Path(__file__).parent.parent
+DATA = ROOT / "docs" / "benchmarks.json"
+PAGE = ROOT / "docs" / "benchmarks.md"
+PICTURE = ROOT / "docs" / "img" / "append-cost.svg"
+
+HEAD = """# Benchmarks
+
+Written by `make bench ARGS=--write-docs` and `make bench-peers ARGS=--write-docs`; do not edit.
+Ratios count, not absolute numbers: ours and the limit are measured in turns, in one run, on one disk, and medians are compared.
+Everything of ours is durable when it is acknowledged: written and synced with `fdatasync`, with the anchor written after it and synced at each turn's end.
+"""
+
+
+def note(section: str, found: dict[str, Any]) -> None:
+    """Keep what one of the two commands found, and write the page from all there is."""
+    known = json.loads(DATA.read_text()) if DATA.exists() else {}
+    if section == "ours" and "ours" in known:
+        # A run of some parts replaces just those.
+        new = {row["part"] for row in found["rows"]}
+        kept = [row for row in known["ours"]["rows"] if row["part"] not in new]
+        order = {part: place for place, part in enumerate(found["order"])}
+        found["rows"] = sorted([*found["rows"], *kept], key=lambda row: order.get(row["part"], 99))
+        found["series"] = {**known["ours"]["series"], **found["series"]}
+    known[section] = found
+    DATA.write_text(json.dumps(known, indent=1) + "\n")
+    PAGE.write_text(page(known))
+    series = {**known.get("ours", {}).get("series", {}), **known.get("peers", {}).get("series", {})}
+    if series:
+        PICTURE.parent.mkdir(exist_ok=True)
+        PICTURE.write_text(picture(series, "Appending one more to a session, by the length of its history (p50)"))
+
+
+def page(known: dict[str, Any]) -> str:
+    parts = [HEAD]
+    if "ours" in known:
+        parts += ["## Ours against the limit", _machine(known["ours"]["machine"]), _ours(known["ours"]["rows"]), _verdict(known["ours"]["rows"])]
+    if "peers" in known:
+        parts += ["## The same work done by others", _machine(known["peers"]["machine"]), _peers(known["peers"])]
+    parts += ["## Cost against history", "![append cost against history length](img/append-cost.svg)"]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _machine(machine: dict[str, Any]) -> str:
+    return "\n".join(f"- {name}: {value}" for name, value in machine.items())
+
+
+def _ours(rows: list[dict[str, Any]]) -> str:
+    lines = ["| | what | ours | limit | ratio | goal | reached | |", "|---|---|---|---|---|---|---|---|"]
+    for row in rows:
+        ratio = f"{row['ratio']:.2f}" if row["ratio"] is not None else ""
+        cells = (row["part"], row["what"], row["ours"], row["limit"], ratio, row["goal"], verdict(row["reached"]), row["note"])
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _verdict(rows: list[dict[str, Any]]) -> str:
+    promised = [row for row in rows if row["reached"] is not None]
+    missed = [f"{row['part']}: {row['what']}" for row in promised if not row["reached"]]
+    said = f"{len(promised) - len(missed)} of {len(promised)} goals reached in this run."
+    return said + (" Missed: " + "; ".join(missed) + "." if missed else "")
+
+
+def _peers(peers: dict[str, Any]) -> str:
+    names = peers["names"]
+    lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    lines += ["| " + " | ".join([row["what"], *(row["cells"].get(name, "-") for name in names)]) + " |" for row in peers["rows"]]
+    return "\n".join([*lines, "", *(f"- {each}" for each in peers["notes"])])
+
+
+def verdict(reached: bool | None) -> str:  # noqa: FBT001  a cell of a table
+    return "" if reached is None else "yes" if reached else "**no**"

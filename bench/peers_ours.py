@@ -1,0 +1,110 @@
+"""The peers' work, done by us: `python -m bench.peers_ours work|resume FOLDER`, as in bench/peer/work.py."""
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+
+from bench.peer.work import APPENDS, EACH, LENGTHS, PARKED, SESSIONS, TURN_LENGTHS, TURNS, imported, main, median_us, on_disk, ran
+
+
+def _imports() -> None:
+    import holdfast
+
+    _ = holdfast.open, holdfast.Agent, holdfast.tool, holdfast.MessageSource
+
+
+IMPORT_SECONDS = imported(_imports)
+
+import holdfast  # noqa: E402
+from bench.append import append_soon  # noqa: E402
+from bench.crowd import _by_tasks  # noqa: E402
+from bench.journals import long_journal, new_journal, open_store  # noqa: E402
+from bench.turns import SOURCE, Instant, instant_service  # noqa: E402
+from holdfast.home import specs_from_agents  # noqa: E402
+from holdfast.ids import ApprovalId, SessionId  # noqa: E402
+from holdfast.ports.model import ModelRequest, OnText  # noqa: E402
+from holdfast.runtime.ledger import Ledger  # noqa: E402
+from holdfast.session.messages import ModelAnswer, ProposedCall, ResultMessage  # noqa: E402
+from holdfast.wiring import open_service  # noqa: E402
+
+
+@holdfast.tool
+async def service_status(service: str) -> str:
+    """Tell how one service is doing."""
+    ran()
+    return f"{service} is up"
+
+
+class Asking(Instant):
+    async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:  # noqa: ARG002
+        if isinstance(request.messages[-1], ResultMessage):
+            return ModelAnswer(text="done")
+        return ModelAnswer(text="", calls=(ProposedCall("service_status", '{"service":"api"}', None),))
+
+
+def _asking(folder: Path):
+    specs, tools, _ = specs_from_agents([holdfast.Agent("ops", model="instant", tools=[service_status])])
+    return open_service(folder / "parked", agents=specs, tools=tools, models=Asking())
+
+
+async def _work(folder: Path) -> dict[str, object]:
+    found: dict[str, object] = {"import": IMPORT_SECONDS, "durability": "journal of its own, fdatasync before every acknowledgement"}
+    async with open_store(folder / "append") as store:
+        journals = {length: await long_journal(store, f"a{length}", length) for length in LENGTHS}
+        found["append"] = {length: median_us(await append_soon(journal, APPENDS)) for length, journal in journals.items()}
+        many = [await new_journal(store, f"m{number}") for number in range(SESSIONS)]
+        found["many"] = SESSIONS * EACH / await _by_tasks(many, EACH)
+    found["turn"], found["load"] = await _turns(folder)
+    found["pause"], found["list"] = await _pauses(folder)
+    fixed = sum(path.lstat().st_blocks * 512 for path in [folder / "parked" / "reserve"])
+    found["parked_bytes"] = (on_disk(folder / "parked") - fixed) / PARKED
+    return found
+
+
+async def _turns(folder: Path) -> tuple[dict[int, float], float]:
+    found = {}
+    async with instant_service(folder / "turn") as service:
+        for length in TURN_LENGTHS:
+            for _ in range(length // 2):
+                await service.send(f"bench/t{length}", "say something", source=SOURCE)
+            seconds = []
+            for _ in range(TURNS):
+                started = time.perf_counter()
+                await service.send(f"bench/t{length}", "look", source=SOURCE)
+                seconds.append(time.perf_counter() - started)
+            found[length] = median_us(seconds)
+        loads = []
+        for _ in range(10):
+            started = time.perf_counter()
+            ledger = await Ledger.open(await service.world.store.open(SessionId("bench/t1000")))
+            loads.append(time.perf_counter() - started)
+            await ledger.close()
+    return found, median_us(loads)
+
+
+async def _pauses(folder: Path) -> tuple[float, float]:
+    seconds = []
+    async with _asking(folder) as service:
+        for number in range(PARKED):
+            started = time.perf_counter()
+            turn = await service.send(f"bench/p{number}", "look", source=SOURCE)
+            seconds.append(time.perf_counter() - started)
+            assert turn.outcome == "waiting", turn
+            if number == 0:
+                (folder / "approval.json").write_text(json.dumps([turn.approvals[0].id, turn.approvals[0].digest]))
+        started = time.perf_counter()
+        assert len(await service.approvals()) == PARKED
+        return median_us(seconds), (time.perf_counter() - started) * 1e6
+
+
+async def _resume(folder: Path) -> None:
+    name, digest = json.loads((folder / "approval.json").read_text())
+    async with _asking(folder) as service:
+        await service.answer(ApprovalId(name), "approve_once", by="alice", digest=digest)
+
+
+if __name__ == "__main__":
+    main(lambda folder: asyncio.run(_work(folder)), lambda folder: asyncio.run(_resume(folder)))
+    sys.exit(0)

@@ -1,0 +1,1 @@
+"""Ways out to people: see `holdfast.ports.delivery`."""

@@ -1,0 +1,52 @@
+"""`[approvals] notify = { command = [...] }`: a program of the owner's that gets one JSON object on its standard input."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Sequence
+
+from holdfast.ports.delivery import DeliveryInDoubt, NotDelivered, Parcel
+
+NOTIFY = "notify"
+TIMEOUT_SECONDS = 10.0
+
+
+class CommandChannel:
+    """Confirmed by exit code 0. Another code is a failure that is known; a program that hangs is ended, and nobody knows what it did."""
+
+    name = NOTIFY
+
+    def __init__(self, words: Sequence[str], *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self._words = tuple(words)
+        self._timeout_seconds = timeout_seconds
+
+    def takes(self, kind: str, *, of: str) -> bool:  # noqa: ARG002  # whoever is asked is told here, whatever the channel
+        return kind == "prompt"
+
+    async def send(self, parcel: Parcel) -> str | None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._words,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as exc:
+            raise NotDelivered(f"{self._words[0]} can't be run: {exc}", may_pass=False) from exc
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                await process.communicate(parcel.text.encode() + b"\n")
+        except TimeoutError:
+            raise DeliveryInDoubt(f"{self._words[0]} did not end within {self._timeout_seconds:g} s") from None
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        if process.returncode != 0:
+            raise NotDelivered(f"{self._words[0]} ended with {process.returncode}", may_pass=True)
+        return None

@@ -1,0 +1,63 @@
+"""
+`[approvals] notify = { webhook = "https://..." }`: one POST per prompt.
+
+The body is the journalled text; `Idempotency-Key` is the delivery's id. A redirect is no confirmation and is not followed: what was meant for one
+address goes to no other.
+"""
+
+import asyncio
+import http.client
+import ssl
+from urllib.parse import urlsplit
+
+from holdfast.adapters.channels.command import NOTIFY
+from holdfast.ports.delivery import DeliveryInDoubt, NotDelivered, Parcel
+
+TIMEOUT_SECONDS = 10.0
+_OK, _REDIRECT, _SERVER = 200, 300, 500
+_MAY_PASS = {408, 425, 429}
+
+
+class WebhookChannel:
+    """Confirmed by a 2xx. Any other answer is a failure that is known; silence after the request left is not."""
+
+    name = NOTIFY
+
+    def __init__(self, address: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self._parts = urlsplit(address)
+        self._timeout_seconds = timeout_seconds
+
+    def takes(self, kind: str, *, of: str) -> bool:  # noqa: ARG002  # whoever is asked is told here, whatever the channel
+        return kind == "prompt"
+
+    async def send(self, parcel: Parcel) -> str | None:
+        return await asyncio.to_thread(self._post, parcel)
+
+    def _post(self, parcel: Parcel) -> str | None:
+        connection = self._connection()
+        try:
+            try:
+                connection.connect()
+            except (OSError, ssl.SSLError) as exc:
+                raise NotDelivered(f"no connection to {self._parts.netloc}: {exc}", may_pass=True) from exc
+            return self._exchange(connection, parcel)
+        finally:
+            connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        host, port = self._parts.hostname or "", self._parts.port
+        if self._parts.scheme == "https":
+            return http.client.HTTPSConnection(host, port, timeout=self._timeout_seconds, context=ssl.create_default_context())
+        return http.client.HTTPConnection(host, port, timeout=self._timeout_seconds)
+
+    def _exchange(self, connection: http.client.HTTPConnection, parcel: Parcel) -> str | None:
+        target = (self._parts.path or "/") + (f"?{self._parts.query}" if self._parts.query else "")
+        headers = {"Content-Type": "application/json", "Idempotency-Key": parcel.delivery, "User-Agent": "holdfast"}
+        try:
+            connection.request("POST", target, parcel.text.encode(), headers)
+            status = connection.getresponse().status
+        except (OSError, http.client.HTTPException) as exc:
+            raise DeliveryInDoubt(f"{self._parts.netloc} gave no answer: {str(exc) or type(exc).__name__}") from exc
+        if _OK <= status < _REDIRECT:
+            return str(status)
+        raise NotDelivered(f"{self._parts.netloc} answered {status}", may_pass=status >= _SERVER or status in _MAY_PASS)

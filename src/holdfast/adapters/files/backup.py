@@ -1,0 +1,187 @@
+"""
+A whole home, copied while others write to it.
+
+Consistent by order, not by stopping anybody: the home's anchor before its journal, its journal before the sessions' anchors, those before the sessions' segments. So no
+anchor in the copy is ahead of its journal. Closed segments never change; the last one is copied with the session's write lock held. What is copied is checked
+before the copy gets its name, so a backup is there whole or not at all. Caches, locks and the reserve stay behind.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from holdfast.adapters.files.anchors import ANCHORS, HOME_TABLE
+from holdfast.adapters.files.home_birth import HOME_PARTS
+from holdfast.adapters.files.keys import KEYS
+from holdfast.adapters.files.outputs import OUTPUTS
+from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE
+from holdfast.adapters.files.quarantine import QUARANTINE
+from holdfast.adapters.files.store import SESSIONS, FileStore
+from holdfast.errors import Busy, Refused, Unusable
+from holdfast.ids import SessionId
+from holdfast.journal.segment import parse_segment_name
+
+MANIFEST = "backup.json"
+SETTINGS = "holdfast.toml"
+_FORMAT = 1
+_TRIES = 3  # a session that is deleted while it is copied makes the copy start again
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """For people, and to tell a backup from any other folder. Nothing in it is believed."""
+
+    format: int = _FORMAT
+    made_at: int = 0
+    sessions: tuple[str, ...] = ()
+
+
+class _Gone(Exception):
+    """A session was deleted while it was to be copied."""
+
+
+def copy_home(store: FileStore, target: Path, *, now_ms: int) -> Manifest:
+    """Blocks. The copy appears at `target`, which must not be there, or be empty."""
+    refuse_taken(target)
+    for _ in range(_TRIES):
+        temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
+        try:
+            manifest = _copy(store, temporary, now_ms)
+            _place(temporary, target)
+        except _Gone:
+            continue
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        return manifest
+    raise Busy("sessions are being deleted faster than they can be copied", hint="try again")
+
+
+def refuse_taken(target: Path) -> None:
+    try:
+        taken = any(target.iterdir())
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        taken = True
+    if taken:
+        raise Refused(f"{target} is there already; nothing is written over", code="exists", hint="name a folder that is not there, or is empty")
+
+
+def read_manifest(source: Path) -> Manifest:
+    try:
+        manifest = msgspec.json.decode((source / MANIFEST).read_bytes(), type=Manifest)
+    except (OSError, msgspec.MsgspecError) as exc:
+        raise Unusable(f"{source} is no backup: {exc}", code="no_backup", hint="name a folder that `holdfast backup` made") from exc
+    if manifest.format > _FORMAT:
+        raise Unusable(f"{source} was made by a newer Holdfast", code="newer_version", hint="upgrade Holdfast")
+    return manifest
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """A backup's files, as a home's: folders 0700, files 0600, whatever the backup's own modes became on the way."""
+    for folder, names, files in os.walk(source):
+        here = target / Path(folder).relative_to(source)
+        here.mkdir(mode=FOLDER_MODE)
+        for name in [*names, *files]:
+            if (Path(folder) / name).is_symlink():
+                raise Refused(f"{Path(folder) / name} is a symlink; a backup has none", code="unsafe_path", hint="look who put it there")
+        for name in files:
+            if name != MANIFEST:
+                _copy_file(Path(folder) / name, here / name)
+        _sync_folder(here)
+
+
+def place(temporary: Path, target: Path) -> None:
+    """Move a finished home to its place: it appears whole."""
+    refuse_taken(target)
+    _place(temporary, target)
+
+
+def _place(temporary: Path, target: Path) -> None:
+    os.rename(temporary, target)  # noqa: PTH104  # replaces an empty folder, refuses any other
+    _sync_folder(target.parent)
+
+
+def _copy(store: FileStore, temporary: Path, now_ms: int) -> Manifest:
+    home = store.path
+    temporary.mkdir(mode=FOLDER_MODE, parents=True)
+    _copy_folder(home / KEYS, temporary / KEYS)
+    with contextlib.suppress(FileNotFoundError):
+        _copy_file(home / SETTINGS, temporary / SETTINGS)
+    (temporary / ANCHORS).mkdir(mode=FOLDER_MODE)
+    _copy_file(home / ANCHORS / HOME_TABLE, temporary / ANCHORS / HOME_TABLE)
+    living = store.copy_home_journal(lambda: _copy_folder(home.joinpath(*HOME_PARTS), temporary.joinpath(*HOME_PARTS)))
+    for table in sorted((home / ANCHORS).iterdir()):
+        if table.name != HOME_TABLE and not table.name.startswith("."):
+            _copy_file(table, temporary / ANCHORS / table.name)
+    _sync_folder(temporary / ANCHORS)
+    for session in living:
+        _copy_session(store, session, home, temporary)
+    if (home / QUARANTINE).exists():
+        copy_tree(home / QUARANTINE, temporary / QUARANTINE)
+    manifest = Manifest(made_at=now_ms, sessions=tuple(living))
+    (temporary / MANIFEST).write_bytes(msgspec.json.encode(manifest))
+    _sync_folder(temporary)
+    return manifest
+
+
+def _copy_session(store: FileStore, session: SessionId, home: Path, temporary: Path) -> None:
+    parts = (SESSIONS, *session.split("/"))
+    source, target = home.joinpath(*parts), temporary.joinpath(*parts)
+    target.mkdir(mode=FOLDER_MODE, parents=True)
+    try:
+        for name in _segments(source)[:-1]:
+            _copy_file(source / name, target / name)
+        with store.write_lock(session):
+            for name in _segments(source):
+                if not (target / name).exists() or (target / name).stat().st_size != (source / name).stat().st_size:
+                    (target / name).unlink(missing_ok=True)
+                    _copy_file(source / name, target / name)
+        if (source / OUTPUTS).exists():
+            _copy_folder(source / OUTPUTS, target / OUTPUTS)
+    except FileNotFoundError:
+        raise _Gone from None
+    except Refused as exc:
+        if exc.code != "unknown":
+            raise
+        raise _Gone from None
+    _sync_folder(target)
+
+
+def _segments(folder: Path) -> list[str]:
+    """Of every life, oldest first within each."""
+    return sorted(path.name for path in folder.iterdir() if parse_segment_name(path.name) is not None)
+
+
+def _copy_folder(source: Path, target: Path) -> None:
+    target.mkdir(mode=FOLDER_MODE)
+    for path in _plain_files(source):
+        _copy_file(path, target / path.name)
+    _sync_folder(target)
+
+
+def _plain_files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if not path.name.startswith(".") and stat.S_ISREG(path.lstat().st_mode):
+            yield path
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    with os.fdopen(fd, "wb") as out, source.open("rb") as data:
+        shutil.copyfileobj(data, out)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,56 @@
+"""`holdfast backup`: a copy of the whole home, made while it is in use."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.options import Options, command, options_of
+from holdfast.cli.running import home_of, run
+from holdfast.errors import Refused, Unusable
+
+
+def register(app: typer.Typer) -> None:
+    @command(app, "backup", example="holdfast backup /backups/holdfast-2026-11-16")
+    def backup(
+        ctx: typer.Context,
+        folder: Annotated[str, typer.Argument(metavar="DIR", help="A folder that is not there yet, or is empty; nothing is written over.")],
+    ) -> None:
+        """
+        Copy the home to DIR: journals, anchors, keys, settings, quarantine. Consistent while others write; every journal in the copy is verified.
+
+        The keys are in it: whoever has DIR can make records that verify. Keep it as safe as the home itself.
+        """
+        options = options_of(ctx)
+        run(lambda: _backup(options, Path(folder).absolute()))
+
+
+async def _backup(options: Options, folder: Path) -> int:
+    from holdfast.adapters.files import FileStore
+    from holdfast.cli.identity import who
+    from holdfast.wiring import existing_store
+
+    home = home_of(options)
+    if not who(home, None).is_owner:
+        raise Refused("only the home's owner may back it up", code="no_authority")
+    if folder == home or home in folder.parents:
+        raise Refused(f"{folder} is inside the home", code="malformed", hint="name a folder outside of it")
+    store = await existing_store(home)
+    if store is None:
+        raise Unusable(f"there is no home at {home}", code="no_home", hint="`holdfast send SESSION TEXT` makes one")
+    try:
+        sessions = await store.backup(folder)
+    finally:
+        await store.close()
+    copy = await FileStore.open_existing(folder)
+    if copy is None:
+        raise Unusable(f"{folder} was written and can't be read again", code="no_backup", hint="look at the disk")
+    try:
+        verdicts = [await copy.verify_session(each) for each in sessions]
+    finally:
+        await copy.close()
+    broken = [verdict.session for verdict in verdicts if verdict.verdict not in ("holds", "torn_tail")]
+    told = {"backup": str(folder), "sessions": len(sessions), "broken": broken}
+    said = f"{len(sessions)} sessions are in {folder}, with the keys; every journal holds" if not broken else f"{folder} is made; these do not verify, in the home neither: {', '.join(broken)}"
+    options.out.result(told, said)
+    return 4 if broken else 0

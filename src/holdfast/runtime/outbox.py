@@ -1,0 +1,115 @@
+"""
+What is owed to channels: queued with the record it tells of, sent once, confirmed, or given up in words.
+
+    queued     in the same commit as the turn's end or the prompt: no reply without its delivery, no delivery without its reply
+    sent       durable before it leaves: a crash before this line sends it later, after it leaves it in doubt
+    confirmed  the channel has it; it is never queued again under this id
+    failed     given up after bounded tries, or in doubt: may or may not have arrived, said so, and never sent again by itself
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from holdfast.ports.clock import Clock
+from holdfast.ports.delivery import Channel, DeliveryInDoubt, NotDelivered, Parcel
+from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.secrecy import Secrecy
+from holdfast.session.authority import TurnContext
+from holdfast.session.commands import MarkDelivery, QueueDelivery
+from holdfast.session.events import ApprovalRequested, SessionEvent, TurnEnded
+from holdfast.session.react import unsettled
+from holdfast.session.state import SessionState
+
+TRIES_MAX = 3
+SEND_SECONDS_MAX = 30.0  # whatever a channel thinks: no drive ends later than this for one send
+
+Channels = Callable[[], Mapping[str, Channel]]
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What a notice says of a prompt: enough to find it, nothing of what would run."""
+
+    id: str
+    session: str
+    tool: str
+    kind: str
+
+
+def owed_by(channels: Mapping[str, Channel], before: SessionState, events: Sequence[SessionEvent]) -> tuple[QueueDelivery, ...]:
+    """What these events owe to whom; decided in the same commit, against the same state."""
+    if not channels:
+        return ()
+    found: list[QueueDelivery] = []
+    for event in events:
+        match event:
+            case ApprovalRequested():
+                told = Told(id=event.approval, session=before.session, tool=event.tool, kind=event.kind)
+                found.extend(_to_all(channels, before, event.turn, event.approval, "prompt", msgspec.json.encode(told).decode()))
+            case TurnEnded(outcome="completed", reply=str() as reply):
+                found.extend(_to_all(channels, before, event.turn, "reply", "reply", reply))
+            case TurnEnded(outcome=outcome):
+                text = f"This request {outcome}: {event.message or event.code or 'no reason given'}"
+                found.extend(_to_all(channels, before, event.turn, "end", "notice", text))
+            case _:
+                pass
+    return tuple(found)
+
+
+def _to_all(channels: Mapping[str, Channel], state: SessionState, turn: str, part: str, kind: str, text: str) -> list[QueueDelivery]:
+    open_turn = next((each for name, each in state.turns.items() if name == turn), None)
+    context = open_turn.context if open_turn is not None else next((each.context for each in state.queued if each.turn == turn), None)
+    came_over = context.channel if isinstance(context, TurnContext) else ""
+    return [
+        QueueDelivery(turn=turn, channel=name, part=part, kind=kind, text=text)  # type: ignore[arg-type]
+        for name, channel in channels.items()
+        if channel.takes(kind, of=came_over)
+    ]
+
+
+class Outbox:
+    """Of one drive. Only a session's driver sends: two senders could each think that the other did not."""
+
+    def __init__(self, channels: Channels, ledger: Ledger, clock: Clock, secrecy: Secrecy, *, retry_seconds: float) -> None:
+        self._channels = channels
+        self._ledger = ledger
+        self._clock = clock
+        self._secrecy = secrecy
+        self._retry_seconds = retry_seconds
+
+    async def settle(self) -> None:
+        """What an earlier driver sent without living to hear of it."""
+        for delivery in unsettled(self._ledger.state):
+            await self._mark(delivery.delivery, "in_doubt", "whoever sent it was gone before it was confirmed; it may or may not have arrived")
+
+    async def deliver(self, delivery: str) -> None:
+        owed = self._ledger.state.deliveries.get(delivery)
+        if owed is None or owed.sent:
+            return
+        channel = self._channels().get(owed.channel)
+        if channel is None:
+            await self._mark(delivery, "no_channel", f"there is no channel {owed.channel!r} here any more")
+            return
+        # A crash before this is durable sends it again later: nothing has left. After it, nobody knows.
+        await self._mark(delivery, "sent", "")
+        parcel = Parcel(delivery=delivery, session=self._ledger.session, turn=owed.turn, kind=owed.kind, text=owed.text)
+        became, detail = await self._send(channel, parcel)
+        await self._mark(delivery, became, detail)
+
+    async def _send(self, channel: Channel, parcel: Parcel) -> tuple[str, str]:
+        for tries in range(1, TRIES_MAX + 1):
+            try:
+                async with asyncio.timeout(SEND_SECONDS_MAX):
+                    return "confirmed", await channel.send(parcel) or ""
+            except NotDelivered as exc:
+                if not exc.may_pass or tries == TRIES_MAX:
+                    return "failed", f"{exc.message} ({tries} {'try' if tries == 1 else 'tries'})"
+            except (DeliveryInDoubt, TimeoutError) as exc:
+                return "in_doubt", str(exc) or "it took too long; it may or may not have arrived"
+            if self._retry_seconds:
+                await self._clock.sleep(self._retry_seconds * 2 ** (tries - 1))
+        return "failed", "it was not tried"
+
+    async def _mark(self, delivery: str, became: str, detail: str) -> None:
+        await self._ledger.drive(MarkDelivery(delivery=delivery, became=became, detail=self._secrecy.hidden(detail)))

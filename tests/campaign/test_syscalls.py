@@ -1,0 +1,72 @@
+"""
+Something goes wrong at a system call of a real process in a full approval turn, run through the command line; see `holdfast.testing.campaign`.
+
+Here a bounded part, spread evenly, with every write and sync of the journal; the whole in `make test-long` and by `python -m holdfast.testing.campaign`.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.campaign import CALLS, Case, Rig, Verdict, campaign, harms_for, plan
+from holdfast.testing.syscalls import LIMIT, Fault
+
+# The pool's thread of an answer: each commit is a write, a sync and the anchor's write. Kills at all of them, each error at some.
+KILLED = [
+    *(Case("act", "answer", Fault("pwrite64", "kill", when)) for when in (1, 2, 4, 6, 7, 9)),
+    *(Case("act", "answer", Fault("fdatasync", "kill", when)) for when in (1, 2, 3, 4, 5)),
+    *(Case("shell", "answer", Fault("fdatasync", "kill", when)) for when in (2, 3, 4)),
+    Case("act", "answer", Fault("write", "kill", 1)),
+    Case("act", "send", Fault("fdatasync", "kill", 2)),
+    Case("act", "send", Fault("fsync", "kill", 9)),
+    Case("act", "send", Fault("rename,renameat,renameat2", "kill", 1)),
+]
+REFUSED = [
+    *(Case("act", "answer", Fault("pwrite64", "EIO", when)) for when in (1, 4, 6, 8)),
+    *(Case("act", "answer", Fault("fdatasync", "EIO", when)) for when in (1, 3, 4)),
+    Case("act", "answer", Fault("fdatasync", "EIO+", 3)),
+    Case("act", "answer", Fault("pwrite64", "ENOSPC+", 6)),
+    Case("shell", "answer", Fault("fdatasync", "ENOSPC+", 4)),
+    Case("act", "answer", Fault("pwrite64", "EDQUOT", 4)),
+    Case("act", "answer", Fault("pwrite64", "EINTR", 1)),
+    Case("act", "answer", Fault("openat", "EIO", 12)),
+    Case("act", "send", Fault("mkdir,mkdirat", "ENOSPC", 4)),
+    Case("act", "send", Fault("link,linkat", "EIO", 1)),
+    Case("act", "answer", Fault("pwrite64", "lie", 1)),
+    Case("act", "answer", Fault("pwrite64", "short lie", 4)),
+    *(Case("act", "answer", Fault(LIMIT, "short", when)) for when in (4300, 5300, 6300)),
+]
+
+
+def problems(verdicts: list[Verdict]) -> list[str]:
+    return [f"{verdict.case}: {problem}" for verdict in verdicts for problem in verdict.problems]
+
+
+@pytest.mark.needs_system("strace")
+@pytest.mark.xdist_group("campaign")
+@pytest.mark.parametrize("cases", [KILLED, REFUSED], ids=["killed", "refused"])
+def test_a_disturbed_turn_keeps_every_promise(tmp_path: Path, needs: Callable[[str], str], cases: list[Case]) -> None:
+    """D1, D2, D5, T1, T2, A1, P11: acknowledged is a subset of recovered, one effect at most, and the turn is finished in the end."""
+    verdicts = campaign(cases, tmp_path, needs("strace"))
+    assert problems(verdicts) == []
+    assert sum(verdict.hit for verdict in verdicts) >= len(cases) // 3, "the faults must be felt"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.needs_system("strace")
+@pytest.mark.parametrize("call", [*CALLS, LIMIT])
+def test_a_turn_disturbed_anywhere_keeps_every_promise(tmp_path: Path, needs: Callable[[str], str], call: str) -> None:
+    """Every place of every call, with every harm."""
+    strace = needs("strace")
+    cases = [each for each in plan(Rig(tmp_path / "counting", strace), calls=[call]) if each.fault.call == call]
+    assert cases
+    assert problems(campaign(cases, tmp_path, strace)) == []
+
+
+def test_every_harm_of_the_list_is_planned() -> None:
+    """EIO, ENOSPC, EDQUOT, EINTR, once and for good, short and lying writes; for every call that changes the disk."""
+    assert {"kill", "EIO", "EIO+", "ENOSPC", "ENOSPC+", "EDQUOT", "EINTR", "lie", "short lie"} == set(harms_for("pwrite64"))
+    wanted = {"write", "pwrite64", "fsync", "fdatasync", "rename", "renameat", "ftruncate", "openat", "unlink", "unlinkat", "mkdir"}
+    assert wanted <= {name for call in CALLS for name in call.split(",")}

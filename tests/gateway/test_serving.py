@@ -1,0 +1,135 @@
+"""One home, one server: who holds it, what a restart takes up again, how it stops."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from holdfast.errors import Unusable
+from holdfast.gateway.context import GatewaySettings
+from holdfast.gateway.serving import check_host
+from tests.gateway.conftest import WAIT_SECONDS, Gateway, until
+
+
+def test_a_second_server_on_the_same_home_says_who_holds_it(gateway: Gateway) -> None:
+    gateway.start()
+    assert gateway.process is not None
+    told = gateway.run("serve", "--port", "0", check=False)
+    assert told["error"]["code"] == "busy"
+    assert f"pid {gateway.process.pid}" in told["error"]["message"]
+    gateway.kill()
+    gateway.start()  # the lock died with its owner
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.4", "::", "10.0.0.1", "example.com"])
+def test_an_address_that_others_can_reach_needs_a_setting(host: str) -> None:
+    with pytest.raises(Unusable, match="other machines"):
+        check_host(GatewaySettings(host=host))
+    check_host(GatewaySettings(host=host, allow_remote=True))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.0.0.2"])
+def test_loopback_needs_none(host: str) -> None:
+    check_host(GatewaySettings(host=host))
+
+
+def test_a_taken_port_is_told_before_anything_else(gateway: Gateway) -> None:
+    gateway.start()
+    other = Gateway(gateway.home.parent / "other")
+    told = other.run("serve", "--port", str(gateway.port), check=False)
+    assert told["error"]["code"] == "address"
+
+
+def test_a_restart_takes_up_what_was_owed(gateway: Gateway) -> None:
+    gateway.run("send", "ops/api", "run: echo once >> ran.txt", "--no-wait")
+    gateway.start()
+    client = gateway.client(gateway.token(gateway.said["person"]))
+    prompt = gateway.waiting(client)
+    gateway.stop()
+    gateway.run("approvals", "answer", prompt["id"], "approve_once", "--no-wait", check=False)
+    gateway.start(gateway.port)
+    with gateway.events(client, "ops/api") as stream:
+        stream.until_record("turn_ended", outcome="completed")
+    assert (gateway.work / "ran.txt").read_text() == "once\n"
+
+
+def test_stopping_with_only_prompts_pending_ends_at_once_and_tells_followers(gateway: Gateway) -> None:
+    gateway.start()
+    client = gateway.client(gateway.token("alice"))
+    gateway.send(client, "ops/api", "run: echo hello > x.txt")
+    with gateway.events(client, "ops/api") as stream:
+        stream.until_record("turn_parked")
+        started = time.monotonic()
+        assert gateway.stop() == 0
+        assert time.monotonic() - started < 3
+        assert stream.until(lambda name, _: name == "end")["reason"] == "stopping"
+        assert stream.next() is None
+    gateway.start(gateway.port)
+    assert gateway.said["prompts_standing"] == 1
+    assert gateway.waiting(client)["tool"] == "shell"
+
+
+def test_stopping_in_mid_tool_lets_it_end_and_keeps_its_outcome(gateway: Gateway) -> None:
+    fifo = gateway.work / "fifo"
+    os.mkfifo(fifo)
+    gateway.start()
+    client = gateway.client(gateway.token("alice"))
+    gateway.send(client, "ops/api", "run: cat fifo")
+    gateway.answer(client, gateway.waiting(client), "approve_once")
+    with gateway.events(client, "ops/api") as stream:
+        stream.until_record("tool_started")
+        assert gateway.process is not None
+        pipe = os.open(fifo, os.O_WRONLY)  # returns once the tool reads
+        gateway.process.send_signal(signal.SIGTERM)
+        stream.until(lambda name, _: name == "end")
+        os.write(pipe, b"the real outcome")
+        os.close(pipe)
+        assert gateway.process.wait(WAIT_SECONDS) == 0
+    gateway.start(gateway.port)
+    with gateway.events(client, "ops/api") as stream:
+        finished = stream.until_record("call_finished")
+        assert (finished["body"]["outcome"], "the real outcome" in finished["body"]["text"]) == ("ok", True)
+        stream.until_record("turn_ended", outcome="completed")
+
+
+def test_a_prompt_past_its_time_is_closed_while_everybody_waits(gateway: Gateway) -> None:
+    """P5: the server journals the closing by itself, and whoever saw the prompt is told."""
+    gateway.settings('[approvals]\nexpires_after = "2s"\n')
+    gateway.start()
+    client = gateway.client(gateway.token("alice"))
+    gateway.send(client, "ops/api", "run: echo never > never.txt")
+    prompt = gateway.waiting(client)
+    with gateway.events(client, "ops/api") as stream:
+        assert stream.until_record("approval_closed")["body"]["closed_as"] == "expired"
+        stream.until_record("turn_ended")
+    answer = gateway.answer(client, prompt, "approve_once")
+    assert (answer.status_code, answer.json()["code"]) == (410, "expired")
+    assert not (gateway.work / "never.txt").exists()
+
+
+def test_tools_can_neither_serve_nor_make_tokens(gateway: Gateway) -> None:
+    for words in (["serve", "--port", "0"], ["tokens", "add", "x", "--as", "alice", "--scopes", "admin"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", "--home", str(gateway.home), "--json", *words],
+            capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "HOLDFAST_TOOL": "c-1"},
+        )  # fmt: skip
+        assert done.returncode == 6
+        assert "started_by_tool" in done.stdout
+
+
+def test_the_log_says_what_was_asked_and_nothing_of_what_was_said(gateway: Gateway) -> None:
+    gateway.start()
+    token = gateway.token("alice")
+    client = gateway.client(token)
+    gateway.send(client, "ops/secretname", "help me with CANARY-WORDS")
+    client.get("/v1/sessions?after=CANARY-QUERY/x")
+    until(lambda: "/v1/sessions " in gateway.log.read_text(), "the log")
+    log = gateway.log.read_text()
+    assert "POST /v1/sessions/{channel}/{thread}/messages 202" in log
+    assert "CANARY" not in log
+    assert "secretname" not in log
+    assert token not in log
+    assert gateway.code not in log

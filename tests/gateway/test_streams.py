@@ -1,0 +1,234 @@
+"""Live streams: everything once, in order, to those who may see it, whatever happens to the connection, the server or the token."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+
+from holdfast.gateway.frames import frame_from_event, frame_from_piece
+from holdfast.gateway.tails import Follower, Tail
+from holdfast.gateway.tokens import Bearer, TokenAdded
+from holdfast.ids import SessionId, TurnId
+from holdfast.runtime.feed import Delta
+from tests.gateway.conftest import Events, Gateway, until
+
+
+def journal(gateway: Gateway, session: str) -> list[int]:
+    """The seqs of every record in the files, the store's own left out."""
+    found = []
+    for path in sorted((gateway.home / "sessions" / session).glob("*.jsonl")):
+        for line in path.read_text().splitlines():
+            record = json.loads(line)
+            if "type" in record and not record["type"].startswith("segment"):
+                found.append(record["seq"])
+    return found
+
+
+def seqs(events: Events) -> list[int]:
+    return [data["seq"] for name, _, data in events.heard if name == "record"]
+
+
+def test_a_resumed_stream_never_skips_and_never_repeats(gateway: Gateway) -> None:
+    gateway.start()
+    alice = gateway.client(gateway.token("alice"))
+    for number in range(12):
+        assert gateway.send(alice, "ops/api", "what time is it", key=f"k{number}").status_code == 202
+    with gateway.events(alice, "ops/api") as whole:
+        for _ in range(12):
+            whole.until(lambda name, data: name == "record" and data["type"] in ("turn_ended", "input_accepted"))
+        until(lambda: alice.get("/v1/sessions/ops/api").json()["phase"] == "idle", "all turns to end")
+        last = alice.get("/v1/sessions/ops/api").json()["seq"]
+        while not seqs(whole) or seqs(whole)[-1] < last:
+            whole.next()
+    everything = seqs(whole)
+    assert everything == sorted(set(everything))
+    assert everything == journal(gateway, "ops/api")
+    for cut in range(0, len(everything), 7):
+        with gateway.events(alice, "ops/api", after=everything[cut]) as rest:
+            while not seqs(rest) or seqs(rest)[-1] < last:
+                if cut == len(everything) - 1:
+                    break
+                rest.next()
+        assert seqs(rest) == everything[cut + 1 :]
+        assert all(ident == str(data["seq"]) for name, ident, data in rest.heard if name == "record")
+
+
+def test_a_stream_goes_on_where_it_was_after_the_server_was_killed(gateway: Gateway) -> None:
+    gateway.start()
+    alice = gateway.client(gateway.token("alice"))
+    gateway.send(alice, "ops/api", "run: echo once >> ran.txt")
+    with gateway.events(alice, "ops/api") as before:
+        before.until_record("turn_parked")
+        gateway.kill()
+        while before.next() is not None:
+            pass
+    gateway.start(gateway.port)
+    with gateway.events(alice, "ops/api", after=seqs(before)[-1]) as after:
+        standing = after.until(lambda name, _: name == "standing")
+        assert [each["tool"] for each in standing["approvals"]] == ["shell"]
+        assert gateway.answer(alice, standing["approvals"][0], "approve_once").json()["result"] == "started"
+        after.until_record("turn_ended")
+    assert [*seqs(before), *seqs(after)] == journal(gateway, "ops/api")
+    assert (gateway.work / "ran.txt").read_text() == "once\n"
+
+
+def test_pieces_of_text_come_before_the_record_that_holds_them(gateway: Gateway) -> None:
+    words = "one two three four five six seven " * 20
+    gateway.settings(f'[agents.assistant]\nmodel = "{gateway.script({"say": "first"}, {"sleep": 0.2, "say": words})}"\ntools = []\n')
+    gateway.start()
+    alice = gateway.client(gateway.token("alice"))
+    gateway.send(alice, "ops/api", "hello")
+    with gateway.events(alice, "ops/api") as stream:
+        stream.until_record("turn_ended")
+        gateway.send(alice, "ops/api", "again")
+        stream.until_record("turn_ended", turn="t2")
+    order = [(name, data.get("type")) for name, _, data in stream.heard]
+    deltas = [data for name, _, data in stream.heard if name == "delta" and data["turn"] == "t2"]
+    assert "".join(each["text"] for each in deltas) == words
+    assert all(ident is None for name, ident, _ in stream.heard if name == "delta")
+    assert max(place for place, each in enumerate(order) if each[0] == "delta") < len(order) - 1 - order[::-1].index(("record", "model_answered"))
+
+
+@pytest.mark.parametrize("cursor", ["x", "-1", "1e3", "９", "0x1", "9" * 30])
+def test_a_cursor_that_is_no_seq_is_malformed(shared: Gateway, cursor: str) -> None:
+    alice = shared.client(shared.token("alice"))
+    shared.send(alice, "ops/cursor", "help")
+    with alice.stream("GET", "/v1/sessions/ops/cursor/events", headers={"last-event-id": cursor.encode()}) as answer:
+        assert answer.status_code == 400
+
+
+def test_a_cursor_of_another_life_is_told_so(shared: Gateway) -> None:
+    alice = shared.client(shared.token("alice"))
+    shared.send(alice, "ops/ahead", "help")
+    answer = alice.get("/v1/sessions/ops/ahead/events", headers={"last-event-id": "100000"})
+    assert (answer.status_code, answer.json()["code"]) == (409, "cursor_ahead")
+
+
+def test_a_stream_shows_only_what_was_said_within_the_tokens_audience(gateway: Gateway) -> None:
+    """G4: personal turns of a mixed session never reach a team's token, live or resumed, nor do another team's."""
+    gateway.start()
+    personal = gateway.client(gateway.token("alice"))
+    ops = gateway.client(gateway.token("alice", audience="team:ops"))
+    sales = gateway.client(gateway.token("alice", audience="team:sales"))
+    public = gateway.client(gateway.token("alice", audience="public"))
+    gateway.send(personal, "ops/mixed", "read CANARY-PERSONAL")
+    until(lambda: personal.get("/v1/sessions/ops/mixed").json()["phase"] == "idle", "the turn to end")
+    for other in (ops, sales, public):
+        assert other.get("/v1/sessions/ops/mixed").status_code == 404
+        assert other.get("/v1/sessions/ops/mixed/events").status_code == 404
+        assert gateway.send(other, "ops/mixed", "let me in").status_code == 404
+    # The same person may join with what is theirs; an admin brings the team's words in.
+    admin_ops = gateway.client(gateway.token("alice", "read,send,admin", audience="team:ops"))
+    assert gateway.send(admin_ops, "ops/mixed", "read TEAM-WORDS").status_code == 202
+    until(lambda: personal.get("/v1/sessions/ops/mixed").json()["turns"] == 2, "the team's turn")
+    with gateway.events(ops, "ops/mixed") as live:
+        live.until_record("turn_ended", turn="t2")
+        gateway.send(personal, "ops/mixed", "read CANARY-AGAIN")
+        until(lambda: personal.get("/v1/sessions/ops/mixed").json()["turns"] == 3, "the third turn")
+        gateway.send(admin_ops, "ops/mixed", "read TEAM-MORE")
+        live.until_record("turn_ended", turn="t4")
+    text = json.dumps(live.heard)
+    assert "TEAM-WORDS" in text
+    assert "TEAM-MORE" in text
+    assert "CANARY" not in text
+    assert {data["body"].get("turn") for name, _, data in live.heard if name == "record"} <= {None, "t2", "t4"}
+    for after in seqs(live):
+        with gateway.events(ops, "ops/mixed", after=after) as resumed:
+            wanted = [each for each in seqs(live) if each > after]
+            while seqs(resumed) != wanted:
+                resumed.next()
+        assert "CANARY" not in json.dumps(resumed.heard)
+    for other in (sales, public):
+        assert other.get("/v1/sessions/ops/mixed").status_code == 404
+    assert ops.get("/v1/approvals").json()["approvals"] == []
+
+
+def test_a_revoked_token_is_dead_on_the_next_request_and_its_streams_end_within_five_seconds(gateway: Gateway) -> None:
+    """G3."""
+    gateway.start()
+    alice = gateway.client(gateway.token("alice", name="laptop"))
+    kept = gateway.client(gateway.token("alice", name="phone"))
+    gateway.send(alice, "ops/api", "help")
+    with gateway.events(alice, "ops/api") as stream, gateway.events(kept, "ops/api") as other:
+        stream.until_record("turn_ended")
+        gateway.run("tokens", "revoke", "laptop")
+        started = time.monotonic()
+        assert alice.get("/v1/sessions").status_code == 401
+        told = stream.until(lambda name, _: name == "end", 5)
+        assert told["reason"] == "revoked"
+        assert stream.next(5) is None
+        assert time.monotonic() - started < 5
+        gateway.send(kept, "ops/api", "help")
+        other.until_record("turn_ended", turn="t2")
+
+
+def test_a_token_past_its_time_is_no_token(gateway: Gateway) -> None:
+    gateway.start()
+    alice = gateway.client(gateway.token("alice", expires_seconds=2))
+    gateway.send(alice, "ops/api", "help")
+    with gateway.events(alice, "ops/api") as stream:
+        assert stream.until(lambda name, _: name == "end", 8)["reason"] == "revoked"
+    assert alice.get("/v1/sessions").status_code == 401
+
+
+def test_others_commands_are_followed_and_driven_by_the_server(gateway: Gateway) -> None:
+    """One home, several processes: owned writes and wake-ups from a command reach the stream, and the server drives what a command leaves."""
+    gateway.start()
+    person = gateway.said["person"]
+    client = gateway.client(gateway.token(person))
+    gateway.send(client, "ops/api", "run: echo from the command > x.txt")
+    with gateway.events(client, "ops/api") as stream:
+        stream.until_record("turn_parked")
+        prompt = gateway.waiting(client)
+        gateway.run("approvals", "answer", prompt["id"], "approve_once", "--no-wait")
+        stream.until_record("turn_ended")
+        gateway.run("send", "ops/api", "what time is it", "--no-wait")
+        stream.until_record("turn_ended", turn="t2")
+    assert (gateway.work / "x.txt").read_text() == "from the command\n"
+
+
+# --- a follower that is too slow, without a server
+
+BEARER = Bearer.of(TokenAdded(name="n", digest="d", person="alice", scopes=("read",), audience="personal", expires_at=None, by="alice"))
+
+
+def a_tail() -> Tail:
+    none: Any = None
+    tail = Tail(SessionId("ops/api"), asyncio.Semaphore(), none)
+    tail.instance = "i"
+    return tail
+
+
+async def read_all(follower: Follower) -> bytes:
+    found = b""
+    while data := await follower.read():
+        found += data
+    return found
+
+
+def test_a_follower_that_falls_behind_is_told_of_the_gap_and_of_nothing_twice() -> None:
+    async def story() -> None:
+        tail = a_tail()
+        follower = Follower(tail, BEARER, 0)
+        assert await read_all(follower) == b""
+        for number in range(2_000):
+            tail.keep(frame_from_piece(Delta(SessionId("ops/api"), TurnId("t1"), "text", f"<{number}>")))
+        heard = (await read_all(follower)).decode()
+        assert heard.count("event: gap") == 1
+        assert heard.startswith("event: gap")
+        assert "<1999>" in heard
+        assert "<0>" not in heard
+        tail.keep(frame_from_event("sealed", {}))
+        assert (await read_all(follower)).decode().count("event:") == 1
+
+    asyncio.run(story())
+
+
+def test_what_a_tail_keeps_is_bounded_in_number_and_in_bytes() -> None:
+    tail = a_tail()
+    for _ in range(3_000):
+        tail.keep(frame_from_piece(Delta(SessionId("ops/api"), TurnId("t1"), "text", "x" * 50_000)))
+    assert tail.next_place - tail.first_place <= 512
+    assert sum(len(frame.data) for frame in tail.frames_from(0)) <= 5 * 1024 * 1024

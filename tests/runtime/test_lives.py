@@ -1,0 +1,263 @@
+"""New lives: unseal, fork, export, over every store; backup and restore on files."""
+
+import asyncio
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.adapters.files import FileStore
+from holdfast.errors import Refused, Untrusted
+from holdfast.ids import SessionId
+from holdfast.runtime.lives import export_lines, export_markdown, fork, unseal
+from holdfast.session.events import ApprovalClosed, CallFinished, Compacted, InputDropped, LifeCarried, SessionBorn, TurnEnded
+from holdfast.testing.loop import in_loop
+from holdfast.wiring import open_service, restore_home
+from tests.runtime.conftest import Stage, alice, bob
+from tests.runtime.test_compaction import Thinker, small, thinking
+from tests.runtime.test_pause_and_answer import act
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def break_it(folder: Path, old: bytes, new: bytes) -> None:
+    """An outside edit of the same length, in whatever segment has it."""
+    for path in sorted(folder.rglob("*.jsonl")):
+        data = path.read_bytes()
+        if old in data:
+            path.write_bytes(data.replace(old, new, 1))
+            return
+    raise AssertionError(f"{old!r} is nowhere")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Stage:
+    return Stage("files", tmp_path / "home")
+
+
+@in_loop
+async def test_a_sealed_session_goes_on_with_its_reply_attached_and_the_old_bytes_kept(files: Stage) -> None:
+    """Case 22: the takeover is found when the model has answered."""
+    folder = files.folder / "sessions" / "ops" / "a"
+
+    class Meddled(Thinker):
+        async def call(self, request: Any, *, on_text: Any) -> Any:
+            answer = await super().call(request, on_text=on_text)
+            if "second" in request.messages[-1].text:
+                break_it(folder, b"first", b"FIRST")
+            return answer
+
+    model = Meddled()
+    async with files.open(thinking(files, model)) as home:
+        await home.send("ops/a", "zero", source=alice, dedup="k0")
+        await home.send("ops/a", "first", source=alice, dedup="k1")
+        with pytest.raises(Untrusted):
+            await home.send("ops/a", "second", source=alice)
+    before = {path: path.read_bytes() for path in folder.glob("*.jsonl")}
+    async with files.open(thinking(files, model)) as home:
+        with pytest.raises((Untrusted, Refused)):
+            await home.send("ops/a", "third", source=alice)
+        report = await unseal(home.service, "ops/a", by="alice", reason="an editor saved over it")
+        assert (report.sealed, report.owes, report.phase) == (None, (), "idle")
+        again = await home.send("ops/a", "go on", source=alice)
+        assert again.outcome == "completed"
+        seen = "\n".join(message.text for message in model.requests[-1].messages)
+        assert "zero" in seen
+        assert "Done." in seen
+        known = await home.send("ops/a", "zero", source=alice, dedup="k0")
+        assert (known.turn, known.outcome) == ("t1", "completed")
+        with pytest.raises(Refused) as refused:
+            await unseal(home.service, "ops/a", by="alice", reason="again")
+        assert refused.value.code == "not_sealed"
+    assert all(path.read_bytes() == data for path, data in before.items())
+    events = await files.events("ops/a")
+    assert isinstance(events[0], SessionBorn)
+    assert (events[0].origin, events[0].by) == ("unseal", "alice")
+    [carried] = [event for event in events if isinstance(event, LifeCarried)]
+    assert (carried.by, carried.reason) == ("alice", "unsealed by alice: an editor saved over it")
+    assert any("Done." in each for each in carried.attached)
+
+
+@in_loop
+async def test_unseal_carries_nothing_owed_over(files: Stage) -> None:
+    folder = files.folder / "sessions" / "ops" / "a"
+    async with files.open(files.agent(act("it"))) as home:
+        parked = await home.send("ops/a", "do it", source=alice)
+        await home.service.send("ops/a", "and then", source=bob, wait=False)
+        session = await home.send("ops/b", "do it", source=alice)
+        await home.answer(session.approvals[0], "approve_session", by=alice)
+    break_it(folder, b'"and then"', b'"AND THEN"')
+    async with files.open(files.agent(act("it"))) as home:
+        with pytest.raises((Untrusted, Refused)):
+            await home.send("ops/a", "x", source=alice)
+        await unseal(home.service, "ops/a", by="alice", reason="r")
+        assert await home.approvals() == ()
+        with pytest.raises(Refused) as refused:
+            await home.service.answer(parked.approvals[0].id, "approve_once", by="alice")
+        assert refused.value.code in ("voided", "unknown")
+        assert (await home.service.resume("ops/a", by="alice")).outcome in ("completed", "cancelled")
+    assert files.effects.done == ["it"]
+    events = await files.events("ops/a")
+    assert [event.closed_as for event in events if isinstance(event, ApprovalClosed)] == ["voided"]
+    assert [event.outcome for event in events if isinstance(event, CallFinished)] == ["voided"]
+    assert [event.code for event in events if isinstance(event, TurnEnded)] == ["carried_over"]
+
+
+@in_loop
+async def test_a_second_unseal_after_a_summary_of_the_first_ones_note_still_works(files: Stage) -> None:
+    """What an unseal attached is an entry of the view: summaries count it."""
+    folder = files.folder / "sessions" / "ops" / "a"
+    model = Thinker()
+    async with files.open(thinking(files, model)) as home:
+        for number in range(3):
+            await home.send("ops/a", f"request {number} " + "word " * 300, source=alice)
+    break_it(folder, b"request 2", b"REQUEST 2")
+    async with files.open(thinking(files, model)) as home:
+        small(home, at_tokens=100_000, keep_turns=0)
+        with pytest.raises((Untrusted, Refused)):
+            await home.send("ops/a", "x", source=alice)
+        ledger_journal = await home.service.world.store.open(SessionId("ops/a"))
+        await ledger_journal.quarantine("reply", b'{"text":"kept aside"}')
+        await ledger_journal.close()
+        await unseal(home.service, "ops/a", by="alice", reason="one")
+        assert (await home.service.compact("ops/a")).turns == 4
+        await home.send("ops/a", "request 9", source=alice)
+        copied = await fork(home.service, "ops/a", "ops/copy", at_seq=(await home.service.show("ops/a")).seq, by="alice")
+        assert copied.phase == "idle"
+    assert sum(isinstance(event, Compacted) for event in await files.events("ops/copy")) == 1
+
+
+@in_loop
+async def test_a_fork_is_a_life_of_its_own_at_a_turns_end_without_consents(stage: Stage) -> None:
+    lines = [*act("it")[:1], {"say": "done"}, *act("it")[:1], {"say": "again"}]
+    async with stage.open(stage.agent(lines)) as home:
+        parked = await home.send("ops/a", "do it", source=alice)
+        middle = (await home.service.show("ops/a")).seq
+        with pytest.raises(Refused) as refused:
+            await fork(home.service, "ops/a", "ops/b", at_seq=middle, by="alice")
+        assert refused.value.code == "not_a_boundary"
+        await home.answer(parked.approvals[0], "approve_session", by=alice)
+        end = (await home.service.show("ops/a")).seq
+        report = await fork(home.service, "ops/a", "ops/b", at_seq=end, by="bob")
+        assert (report.session, report.phase, report.owes) == ("ops/b", "idle", ())
+        asked = await home.send("ops/b", "do it again", source=alice)
+        assert asked.outcome == "waiting"
+        with pytest.raises(Refused):
+            await fork(home.service, "ops/a", "ops/b", at_seq=end, by="bob")
+    born = (await stage.events("ops/b"))[0]
+    assert (born.origin, born.by, born.from_session) == ("fork", "bob", "ops/a")
+    assert stage.effects.done == ["it"]
+
+
+@in_loop
+async def test_an_export_is_verified_by_the_documented_format_and_the_key_alone(files: Stage, tmp_path: Path) -> None:
+    """The verifier is taken out of docs/journal-format.md and knows nothing of Holdfast."""
+    async with files.open(files.agent([{"say": "hello"}, {"say": "bye"}])) as home:
+        await home.send("ops/a", "hi", source=alice)
+        await home.send("ops/a", "and", source=alice)
+        lines = [line async for line in export_lines(home.service, "ops/a")]
+    exported = tmp_path / "export.jsonl"
+    exported.write_bytes(b"".join(lines))
+    code = re.search(r"# runnable: verifier\n(.*?)```", (DOCS / "journal-format.md").read_text(), re.DOTALL)
+    assert code is not None
+    program = tmp_path / "verifier.py"
+    program.write_text(code.group(1))
+
+    def verified() -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-I", str(program), str(files.folder), str(exported)], capture_output=True, text=True, check=False)  # noqa: S603
+
+    found = await asyncio.to_thread(verified)
+    assert (found.returncode, found.stdout) == (0, f"{len(lines)} records hold\n")
+    exported.write_bytes(b"".join(lines).replace(b'"hi"', b'"HI"'))
+    assert (await asyncio.to_thread(verified)).returncode != 0
+
+
+@in_loop
+async def test_markdown_tells_people_who_asked_what_ran_and_who_approved_it(stage: Stage) -> None:
+    async with stage.open(stage.agent(act("`it`"))) as home:
+        parked = await home.send("ops/a", "do *it*", source=alice)
+        await home.answer(parked.approvals[0], "approve_once", by=alice)
+        text = await export_markdown(home.service, "ops/a")
+    assert text.startswith("# ops/a\n")
+    assert "**alice**\n\n> do *it*" in text
+    assert "- **alice** answered `approve_once`" in text
+    assert "- `act` started at" in text
+
+
+# --- backup and restore
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@in_loop
+async def test_what_was_backed_up_while_running_is_restored_with_nothing_owed(files: Stage, tmp_path: Path) -> None:
+    copy, place = tmp_path / "copy", tmp_path / "restored"
+    async with files.open(files.agent(act("it"))) as home:
+        parked = await home.send("ops/a", "do it", source=alice, dedup="k")
+        await home.service.send("ops/a", "and then", source=bob, wait=False)
+        store = home.service.world.store
+
+        async def busy() -> None:
+            for number in range(20):
+                await home.service.send("ops/b", f"message {number}", source=alice, wait=False)
+
+        writing = asyncio.ensure_future(busy())
+        sessions = await store.backup(copy)
+        await writing
+        assert "ops/a" in sessions
+        with pytest.raises(Refused) as refused:
+            await store.backup(copy)
+        assert refused.value.code == "exists"
+    assert stat.S_IMODE((copy / "keys" / "1.key").stat().st_mode) == 0o600
+    assert not (copy / "index.db").exists()
+    whole = tree(copy)
+    restored = await restore_home(copy, place, by="alice")
+    assert "ops/a" in restored
+    assert tree(copy) == whole
+    assert stat.S_IMODE((place / "keys").stat().st_mode) == 0o700
+    with pytest.raises(Refused):
+        await restore_home(copy, place, by="alice")
+    later = Stage("files", place)
+    later.effects = files.effects
+    async with later.open(later.agent([{"say": "fresh"}])) as home:
+        assert await home.approvals() == ()
+        assert await home.service.owing() == []
+        report = await home.service.show("ops/a")
+        assert (report.phase, report.owes, report.queued) == ("idle", (), 0)
+        with pytest.raises(Refused):
+            await home.service.answer(parked.approvals[0].id, "approve_once", by="alice")
+        known = await home.send("ops/a", "do it", source=alice, dedup="k")
+        assert known.outcome == "cancelled"
+    assert files.effects.done == []
+    events = await later.events("ops/a")
+    assert isinstance(events[0], SessionBorn)
+    assert events[0].origin == "restore"
+    [carried] = [event for event in events if isinstance(event, LifeCarried)]
+    assert carried.not_run == ("i2",)
+    assert [event.input for event in events if isinstance(event, InputDropped)] == ["i2"]
+    store = await FileStore.open_existing(place)
+    assert store is not None
+    assert {(await store.verify_session(each)).verdict for each in await store.sessions()} == {"holds"}
+    await store.close()
+
+
+@in_loop
+async def test_a_life_that_carries_much_over_has_several_segments(tmp_path: Path) -> None:
+    """More than one segment could be read back as: it is born in as many as it needs."""
+    async with open_service(tmp_path / "home") as service:
+        for _ in range(12):
+            await service.send("ops/a", "x" * 250_000, source=alice, model="demo")
+        seq = (await service.show("ops/a")).seq
+        report = await fork(service, "ops/a", "ops/b", at_seq=seq, by="alice")
+        assert report.turns == 12
+        assert len(report.journal) >= 6
+    async with open_service(tmp_path / "home") as service:
+        assert (await service.show("ops/b")).turns == 12
+        verdict = await service.world.store.verify_session(SessionId("ops/b"))  # type: ignore[attr-defined]
+        assert verdict.verdict == "holds"

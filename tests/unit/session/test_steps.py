@@ -1,0 +1,71 @@
+"""A driver's wishes that come at the wrong time change nothing, and bounds name themselves."""
+
+import msgspec
+import pytest
+
+from holdfast.ids import TurnId
+from holdfast.session.commands import DecideCalls, EndTurn, FinishCall, ParkTurn, ProposeCalls, ResumeTurn, StartModelCall, StartTurn, TakeAnswer
+from holdfast.session.messages import ModelAnswer, ProposedCall, Usage
+from holdfast.session.policy import Policy
+from holdfast.testing.scenarios import Teller
+
+T1 = TurnId("t1")
+ASKED = ("submit x", "go")
+PLACES = {
+    "idle": (),
+    "ready": ("submit x", "begin"),
+    "calling_model": ASKED,
+    "deciding": (*ASKED, 'calls "delete b=1" "tidy b=2"'),
+    "running": (*ASKED, 'calls "delete b=1" "tidy b=2"', "decide"),
+    "parked": (*ASKED, 'calls "delete b=1"', "go"),
+    "cancelling": (*ASKED, 'calls "delete b=1" "tidy b=2"', "decide", "start c2", "cancel"),
+    "ended": (*ASKED, "says bye"),
+}
+WISHES = {
+    "StartModelCall": (StartModelCall(turn=T1, epoch=1, policy=Policy()), {"ready"}),
+    "DecideCalls": (DecideCalls(turn=T1, looked=(), policy=Policy()), set()),
+    "ProposeCalls": (ProposeCalls(turn=T1, calls=(), text="", policy=Policy()), set()),
+    "ParkTurn": (ParkTurn(turn=T1), set()),
+    "ResumeTurn": (ResumeTurn(turn=T1, epoch=1), set()),
+    "EndTurn": (EndTurn(turn=T1, policy=Policy()), set()),
+    "StartTurn": (StartTurn(epoch=1), set()),
+    "FinishCall": (FinishCall(turn=T1, call="c-none", run=1, outcome="ok", text=""), set()),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("wish", WISHES)
+def test_a_wish_at_the_wrong_time_changes_nothing(wish: str, place: str) -> None:
+    """Two drivers' steps may cross: whatever no longer fits is not written, and is no error."""
+    command, fits = WISHES[wish]
+    teller = Teller()
+    teller.tell(PLACES[place])
+    before = list(teller.pure.records)
+    teller.pure.do(command)
+    assert (len(teller.pure.records) > len(before)) is (place in fits)
+
+
+def test_what_is_too_long_to_show_is_denied_and_asks_nobody() -> None:
+    """P4."""
+    teller = Teller()
+    teller.tell([*ASKED, f'calls "delete b={"x" * 20_000}"', "decide"])
+    (call,) = teller.pure.state.turns[T1].calls
+    assert (call.outcome, call.code, call.approval) == ("denied", "too_long", None)
+
+
+@pytest.mark.parametrize(
+    ("bound", "usage", "code"),
+    [
+        ({"turn_tokens_max": 100}, Usage(input_tokens=90, output_tokens=10), "turn_tokens_max"),
+        ({"turn_cost_microusd_max": 100}, Usage(cost_microusd=100), "turn_cost_max"),
+        ({"turn_tokens_max": 101, "turn_cost_microusd_max": 101}, Usage(input_tokens=90, output_tokens=10, cost_microusd=100), None),
+    ],
+)
+def test_tokens_and_cost_end_the_turn_and_name_it(bound: dict[str, int], usage: Usage, code: str | None) -> None:
+    teller = Teller()
+    teller.tell(ASKED)
+    pure = teller.pure
+    pure.policy = msgspec.structs.replace(pure.policy, **bound)
+    pure.do(TakeAnswer(turn=T1, number=1, answer=ModelAnswer(text="", calls=(ProposedCall("look", "{}"),), usage=usage), policy=pure.policy))
+    teller.tell(["go"])
+    assert getattr(pure.events()[-1], "code", None) == code

@@ -26,6 +26,7 @@ from holdfast.session.events import (
     ApprovalRequested,
     CallFinished,
     InputAccepted,
+    LifeCarried,
     ModelAnswered,
     SessionBorn,
     SessionEvent,
@@ -75,7 +76,8 @@ async def unseal(service: Service, session: str, *, by: str, reason: str) -> Ses
         if journal.sealed is None:
             raise Refused(f"{name} is not sealed", code="not_sealed", hint="there is nothing to unseal")
         carried = await _carried(journal)
-        attached = await _attached(journal)
+        known = {each for event in carried.events if isinstance(event, LifeCarried) for each in event.attached}
+        attached = tuple(each for each in await _attached(journal) if each not in known)
     finally:
         await journal.close()
     why = f"unsealed by {by}: {reason}"

@@ -6,7 +6,7 @@ from holdfast.cli.loading import register_all
 from holdfast.cli.options import group
 from holdfast.errors import Refused
 
-COMMANDS = ("list", "show", "follow", "cancel", "compact", "fork", "export", "import_", "unseal", "delete")
+COMMANDS = ("list", "show", "follow", "cancel", "compact", "fork", "export", "import_", "unseal", "delete", "prune", "search")
 
 
 def register(app: typer.Typer) -> None:

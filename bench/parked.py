@@ -19,6 +19,7 @@ from holdfast.wiring import open_service
 
 PART = "parked"
 SESSIONS = 10_000
+ONCE = {"keys", "reserve", "run"}  # a home has them once, however many sessions
 
 
 @holdfast.tool
@@ -96,11 +97,13 @@ def _disk(home: Path) -> tuple[int, int, str]:
         for name in [*folders, *files]:
             path = Path(root, name)
             status = path.lstat()
+            share = path.relative_to(home).parts[0]
+            if share in ONCE:
+                continue
             on_disk += status.st_blocks * 512
             in_session = root.startswith(str(home / "sessions"))
             if in_session and name.endswith(".jsonl"):
                 content += status.st_size
-            share = "sessions" if in_session else path.relative_to(home).parts[0]
             shares[share] = shares.get(share, 0) + status.st_blocks * 512
     top = sorted(shares.items(), key=lambda each: -each[1])[:4]
     return on_disk, content, "on disk: " + ", ".join(f"{name} {size / MIB:.1f} MiB" for name, size in top) + f"; content {content / MIB:.1f} MiB"

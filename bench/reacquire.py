@@ -7,8 +7,8 @@ from blake3 import blake3
 
 from bench.ground import Ground, Row, Times, compared, in_turns, timed
 from bench.journals import DRAFT, LINE_BYTES, lay_down, new_journal, open_store
+from holdfast.adapters.files import FileStore
 from holdfast.adapters.files.journal import FileJournal
-from holdfast.ids import SessionId
 from holdfast.limits import SEGMENT_BYTES
 from holdfast.ports.journal_store import Check
 from holdfast.runtime.attempt import nothing
@@ -27,11 +27,7 @@ def come_back(journal: FileJournal) -> None:
 async def _measure(ground: Ground) -> list[Row]:
     home = ground.fresh("reacquire")
     async with open_store(home) as store, open_store(home) as other:
-        full = SEGMENT_BYTES // LINE_BYTES - 90
-        journal = await new_journal(store, "back")
-        lay_down(journal, full)
-        journal = await store.open(SessionId("bench/back"))
-        come_back(journal)
+        journal = await _filled(store, "full", SEGMENT_BYTES // LINE_BYTES - 8)
         path = journal.where()[-1]
         data, key = path.read_bytes(), bytes(32)
         fd = os.open(path, os.O_RDONLY)
@@ -41,17 +37,27 @@ async def _measure(ground: Ground) -> list[Row]:
             lambda: blake3(os.pread(fd, len(data), 0), key=key).digest(),
             lambda: come_back(journal),
         )
+        os.close(fd)
         size = f"active segment of {len(data) // 1024} KiB"
+        behind = await _filled(store, "behind", SEGMENT_BYTES // LINE_BYTES // 4)
         rows = [
             compared(PART, "nothing new", back.p50, read.p50, at_most=1.5, note=f"{size}; limit: one read, one hash"),
             compared(PART, "nothing new, against the hash alone", back.p50, hashed.p50, note="limit: bytes already in memory"),
         ]
-        theirs = await other.open(SessionId("bench/back"))
+        theirs = await other.open(behind.session)
         for count in (1, 70):
             found = []
             for _ in range(3 if count > 1 else ground.count(60)):
                 theirs.append_now(lambda _, count=count: [DRAFT] * count, since=theirs.head)
-                found.append(timed(lambda: come_back(journal)))
-            rows.append(compared(PART, f"{count} owned records of another handle", Times(found).p50, read.p50))
-        os.close(fd)
+                found.append(timed(lambda: come_back(behind)))
+            rows.append(compared(PART, f"{count} owned record{'s' if count > 1 else ''} of another handle", Times(found).p50, read.p50))
     return rows
+
+
+async def _filled(store: FileStore, name: str, records: int) -> FileJournal:
+    """A handle on a journal of one segment, which has come back once."""
+    journal = await new_journal(store, name)
+    lay_down(journal, records)
+    journal = await store.open(journal.session)
+    come_back(journal)
+    return journal

@@ -17,13 +17,12 @@ from bench.journals import LINE_BYTES
 from holdfast.home import specs_from_agents
 from holdfast.ports.model import ModelRequest, OnText
 from holdfast.runtime.service import Service
-from holdfast.session.messages import ModelAnswer, ProposedCall, ResultMessage
+from holdfast.session.messages import ModelAnswer, ProposedCall, ResultMessage, Usage
 from holdfast.wiring import open_service
 
 PART = "turn"
 LENGTHS = (10, 1_000)
 SOURCE = holdfast.MessageSource.local("alice")
-CALL = '{"service":"api"}'
 
 
 @holdfast.tool(contract="pure", mode="auto")
@@ -36,7 +35,8 @@ class Instant:
     """Calls the tool when it is asked to look, says a sentence otherwise."""
 
     name = "instant"
-    context_tokens = None
+    context_tokens = 200_000
+    asked = 0
 
     def resolve(self, _: str) -> "Instant":
         return self
@@ -44,8 +44,10 @@ class Instant:
     async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:  # noqa: ARG002
         last = request.messages[-1]
         if isinstance(last, ResultMessage) or last.text != "look":
-            return ModelAnswer(text="It is up, and has been up since the night before.")
-        return ModelAnswer(text="", calls=(ProposedCall("service_status", CALL, None),))
+            return ModelAnswer(text="It is up, and has been up since the night before.", usage=Usage(input_tokens=40 * len(request.messages)))
+        self.asked += 1  # equal calls again and again would be stopped, and rightly
+        usage = Usage(input_tokens=40 * len(request.messages), output_tokens=12)
+        return ModelAnswer(text="", calls=(ProposedCall("service_status", f'{{"service":"api-{self.asked}"}}', None),), usage=usage)
 
 
 @asynccontextmanager
@@ -76,9 +78,10 @@ async def _measure(ground: Ground) -> list[Row]:
                 assert counted().count == before + 6
                 for length in LENGTHS:
                     before, started = counted().count, time.perf_counter()
-                    await service.send(f"bench/turn{length}", "look", source=SOURCE)
+                    turn = await service.send(f"bench/turn{length}", "look", source=SOURCE)
                     ours[length].append(time.perf_counter() - started)
                     syncs[length] = counted().count - before
+                    assert turn.outcome == "completed", turn
         raw.close()
     return _rows(Times(bare), {length: Times(each) for length, each in ours.items()}, syncs)
 

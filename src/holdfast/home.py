@@ -120,7 +120,7 @@ class Home:
             )
         except (Refused, NotSaved, Untrusted) as exc:
             return AnswerReport(
-                result="failed", reason=exc.code, turn=await self._turn_after(approval, ErrorReport.of(exc), sealed=isinstance(exc, Untrusted))
+                result="failed", reason=exc.code, turn=await self._turn_after(approval, ErrorReport.of(exc), sealed=isinstance(exc, Untrusted) or exc.code == "sealed")
             )
 
     async def _turn_after(self, approval: Approval, error: ErrorReport, *, sealed: bool) -> Turn:

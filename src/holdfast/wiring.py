@@ -16,6 +16,7 @@ from holdfast.adapters.files import FileStore
 from holdfast.adapters.files.clock import SystemClock
 from holdfast.adapters.files.index import SqliteIndex
 from holdfast.adapters.files.notify import FileNotifier
+from holdfast.adapters.files.search import SqliteSearch
 from holdfast.errors import Unusable
 from holdfast.ids import CallId
 from holdfast.ports.delivery import Channel
@@ -136,6 +137,7 @@ async def open_service(
         notifier=FileNotifier(home),
         clock=SystemClock(),
         index=SqliteIndex(home / "index.db", store.index_key()),
+        search=SqliteSearch(home / "search.db", store.index_key()),
         agents=specs,
         default_agent=agents[0].name if agents else settings.default_agent,
         policy=lambda: source.now().policy(),

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -238,9 +237,8 @@ async def test_a_killed_owner_leaves_the_lock_free_at_once(place: Path) -> None:
         assert not rig.lock_is_free()
         peer.kill()
         try:
-            start = time.monotonic()
+            # Nobody gives the lock back but the kernel: were it still held by the child, this would be Busy.
             await journal.append(says("next"), since=journal.head)
-            assert time.monotonic() - start < 1
             assert is_running(child)
         finally:
             os.kill(child, signal.SIGKILL)

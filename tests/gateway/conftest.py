@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,9 @@ class Gateway:
                 )
                 return token
 
-        return asyncio.run(add())
+        # In a thread of its own: a browser's driver runs a loop in this one.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(lambda: asyncio.run(add())).result()
 
     # --- the server
 

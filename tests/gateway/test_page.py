@@ -168,7 +168,9 @@ def test_no_text_of_a_model_a_tool_or_a_person_becomes_markup(gateway: Gateway, 
     page.locator("summary", has_text="What came of it").first.click()
     _is_inert(page)
     alice.keep("xss-inert")
+    assert alice.wrong == []
     assert page.evaluate("(() => { try { document.body.innerHTML = '<b>x</b>'; return 'markup'; } catch { return 'refused'; } })()") == "refused"
+    alice.wrong.clear()  # the browser's word about what was just tried
 
 
 def _is_inert(page: Page) -> None:
@@ -321,7 +323,7 @@ def test_the_accessibility_checker_finds_nothing(gateway: Gateway, tab: Callable
         _check(page, f"sign in, {scheme}")
         alice.sign_in(token)
         for place, sign in (
-            ("#/inbox", ".prompt.is-open .option"), ("#/s/ops/a", ".t-answered"), ("#/s/ops/b", ".call .prompt .option"), ("#/s/ops/new", ".tries"),
+            ("#/inbox", ".prompt.is-open .option"), ("#/s/ops/a", ".msg.said"), ("#/s/ops/b", ".call .prompt .option"), ("#/s/ops/new", ".tries"),
             ("#/grants", ".grant"), ("#/talk", ".rows .session"),
         ):  # fmt: skip
             alice.go(place)

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -62,9 +61,7 @@ def test_stopping_with_only_prompts_pending_ends_at_once_and_tells_followers(gat
     gateway.send(client, "ops/api", "run: echo hello > x.txt")
     with gateway.events(client, "ops/api") as stream:
         stream.until_record("turn_parked")
-        started = time.monotonic()
         assert gateway.stop() == 0
-        assert time.monotonic() - started < 3
         assert stream.until(lambda name, _: name == "end")["reason"] == "stopping"
         assert stream.next() is None
     gateway.start(gateway.port)

@@ -35,11 +35,8 @@ class Subkeys(NamedTuple):
 
 def subkey(key: bytes, purpose: str, session: str, instance: str) -> bytes:
     """Keyed BLAKE3 over the three parts, each preceded by its length in 4 bytes, big endian."""
-    hasher = blake3(key=key)
-    for part in (purpose, session, instance):
-        raw = part.encode()
-        hasher.update(len(raw).to_bytes(4, "big") + raw)
-    return hasher.digest()
+    parts = [part.encode() for part in (purpose, session, instance)]
+    return blake3(b"".join([len(part).to_bytes(4, "big") + part for part in parts]), key=key).digest()
 
 
 def key_id(key: bytes) -> str:

@@ -188,8 +188,12 @@ class JournalStore(Protocol):
         """The life that the home's journal names for this session now; None when there is no such session."""
         ...
 
-    async def heads(self) -> Sequence[tuple[SessionId, InstanceId, int]]:
-        """Every living session with the number of its last acknowledged record: a hint for caches, cheap, no journal is opened."""
+    async def heads(self, *, after: SessionId | None = None, limit: int | None = None) -> Sequence[tuple[SessionId, InstanceId, int]]:
+        """Every living session, sorted, with the number of its last acknowledged record: a hint for caches, cheap, no journal is opened. Or one page of them."""
+        ...
+
+    async def unsettled(self) -> Sequence[SessionId]:
+        """Living sessions that hold more than was acknowledged: a writer died in between, or writes just now. Opening one settles it. A hint, as above."""
         ...
 
     async def home(self) -> Journal:

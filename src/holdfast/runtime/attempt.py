@@ -92,11 +92,11 @@ class Attempt:
         self._decider: tuple[int, Section, list[Draft]] | None = None
 
     @classmethod
-    async def acquire(cls, journal: Journal, fold: Callable[[Record], None], *, claim: Claim | None = None) -> "Attempt":
-        """Come up to the head and hold. Fails as every write would when the session is sealed."""
+    async def acquire(cls, journal: Journal, fold: Callable[[Record], None], *, claim: Claim | None = None, after: int = 0) -> "Attempt":
+        """Come up to the head and hold; records up to `after` are folded already. Fails as every write would when the session is sealed."""
         attempt = cls(journal, fold, position=Head(0, b""), claim=claim)
         try:
-            attempt._position = await journal.load(fold)
+            attempt._position = await journal.load(fold, after=after)
             await attempt.write(nothing)
         except BaseException:
             await attempt.dispose()

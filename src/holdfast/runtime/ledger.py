@@ -14,7 +14,8 @@ import msgspec
 
 from holdfast.errors import BrokenChain, NewerVersion, Refused
 from holdfast.ids import InstanceId, SessionId, TurnId
-from holdfast.ports.journal_store import Check, Draft, Journal, Record, SealMark, Section
+from holdfast.ports.journal_store import Check, Draft, Head, Journal, Record, SealMark, Section
+from holdfast.ports.snapshots import KeepsSnapshots, Snapshot
 from holdfast.runtime.attempt import As, Attempt, Produced
 from holdfast.session import decide as deciding
 from holdfast.session.codec import decode, encode
@@ -23,11 +24,13 @@ from holdfast.session.decided import Decided
 from holdfast.session.events import ApprovalRequested, SessionEvent, ToolStarted, TurnEnded
 from holdfast.session.evolve import evolve, initial
 from holdfast.session.messages import Usage
+from holdfast.session.snapshot import decode_state, encode_state
 from holdfast.session.state import SessionState
 from holdfast.session.transitions import IllegalTransition
 
 _ENDINGS_KEPT = 64
 _RECENT_KEPT = 128
+SNAPSHOT_EVERY = 2000  # records: folding fewer takes less time than anyone notices
 
 
 class Outcome(NamedTuple):
@@ -62,6 +65,9 @@ class Ledger:
         self.asked: OrderedDict[str, Record] = OrderedDict()
         # For followers that are close behind.
         self.recent: deque[Record] = deque(maxlen=_RECENT_KEPT)
+        # The last record folded; and the one that the snapshot we know of stands for.
+        self._last: Head | None = None
+        self._kept_seq = 0
         self.newer: NewerVersion | None = None
         self.driving = False
         # Somebody elsewhere says that something was appended; cleared by the next look.
@@ -77,7 +83,8 @@ class Ledger:
             await ledger._load_what_verifies()
             return ledger
         try:
-            ledger._attempt = await Attempt.acquire(journal, ledger._fold)
+            await ledger._start_from_snapshot()
+            ledger._attempt = await Attempt.acquire(journal, ledger._fold, after=ledger.state.seq)
         except BrokenChain as exc:
             await journal.seal(SealMark(exc.code, exc.message, exc.at_seq))
             raise
@@ -90,6 +97,32 @@ class Ledger:
         ledger.newer = newer
         await ledger._load_what_verifies()
         return ledger
+
+    async def _start_from_snapshot(self) -> None:
+        """The fold so far, if one is kept that stands for a record of this very journal. Anything else is ignored: the journal is folded from its first record."""
+        journal = self.journal
+        kept = await journal.read_snapshot() if isinstance(journal, KeepsSnapshots) else None
+        state = decode_state(kept.data) if kept is not None else None
+        if kept is None or state is None or (state.session, state.instance, state.seq) != (journal.session, journal.instance, kept.head.seq):
+            return
+        found = await record_at(journal, kept.head.seq)
+        if found is None or (found.seq, found.mac) != kept.head:
+            return
+        self.state = state
+        self._last, self._kept_seq = kept.head, kept.head.seq
+        self.started.update({call.call: call.run for turn in state.turns.values() for call in turn.calls if call.run})
+
+    async def keep_snapshot_if_due(self) -> None:
+        """Once enough came since the last one that folding it again would be felt."""
+        journal = self.journal
+        if self._attempt is None or not isinstance(journal, KeepsSnapshots) or self.state.seq - self._kept_seq < SNAPSHOT_EVERY:
+            return
+        state, last = self.state, self._last
+        if last is None or last.seq != state.seq or journal.sealed is not None or self.attempt.stopped is not None:
+            return
+        self._kept_seq = state.seq
+        data = await asyncio.to_thread(encode_state, state)
+        await journal.keep_snapshot(Snapshot(last, data))
 
     async def _load_what_verifies(self) -> None:
         try:
@@ -128,6 +161,7 @@ class Ledger:
             self.state = evolve(self.state, event, seq=record.seq, at=record.at)
         except IllegalTransition as exc:
             raise BrokenChain(f"record {record.seq} can't follow the ones before it: {exc}", at_seq=record.seq) from exc
+        self._last = Head(record.seq, record.mac)
         self.recent.append(record)
         self._remember(record, event, before)
 
@@ -220,9 +254,30 @@ class Ledger:
 
     async def close(self) -> None:
         if self._attempt is not None:
-            await self._attempt.dispose()
+            try:
+                await self.keep_snapshot_if_due()
+            finally:
+                await self._attempt.dispose()
         else:
             await self.journal.close()
+
+
+class _Found(Exception):
+    def __init__(self, record: Record) -> None:
+        self.record = record
+
+
+async def record_at(journal: Journal, seq: int) -> Record | None:
+    """The first record of ours at or after `seq`."""
+
+    def stop_at_first(record: Record) -> None:
+        raise _Found(record)
+
+    try:
+        await journal.load(stop_at_first, after=seq - 1)
+    except _Found as found:
+        return found.record
+    return None
 
 
 def _trim(kept: OrderedDict[str, object] | OrderedDict[TurnId, Ending] | OrderedDict[str, int] | OrderedDict[str, Record]) -> None:

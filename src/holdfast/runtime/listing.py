@@ -6,6 +6,7 @@ and a crash between append and index forgets nothing.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
@@ -25,7 +26,7 @@ from holdfast.session.events import ApprovalAnswered, ApprovalClosed, ApprovalRe
 from holdfast.session.evolve import turn_id_of
 from holdfast.session.react import react, unsettled
 from holdfast.session.restoring import restore
-from holdfast.session.state import Approval, Reader, SessionState
+from holdfast.session.state import Approval, Phase, Reader, SessionState
 
 _decode_report = msgspec.json.Decoder(ApprovalReport).decode
 
@@ -116,6 +117,10 @@ async def _note_one(world: World, shelf: Shelf, session: SessionId) -> None:
 
 
 async def owing(world: World, shelf: Shelf) -> Sequence[SessionId]:
+    for session in await world.store.unsettled():
+        # An answer that was written and never acknowledged may be all that happened: no head tells of it.
+        with suppress(HoldfastError):
+            await _note_one(world, shelf, session)
     living = await _catch_up(world, shelf)
     now = world.clock.now_ms()
     return [
@@ -130,18 +135,44 @@ Sees = Callable[[Collection[Reader]], bool]
 async def sessions(
     world: World, shelf: Shelf, *, after: SessionId | None = None, limit: int | None = None, sees: Sees | None = None
 ) -> tuple[SessionLine, ...]:
-    living = await _catch_up(world, shelf)
-    rows = {row.session: row for row in world.index.rows()}
+    """One page of them, or all. What a page costs does not depend on how many there are in all."""
     found: list[SessionLine] = []
-    for session in sorted(living):
-        if after is not None and session <= after:
-            continue
-        if limit is not None and len(found) >= limit:
+    while page := await world.store.heads(after=after, limit=limit):
+        rows = await _fresh_rows(world, shelf, page)
+        for session, _, _ in page:
+            after, row = session, rows.get(session)
+            if sees is None or sees(row.readers if row is not None else await readers_of(shelf, session)):
+                found.append(_line(row) if row is not None and row.phase in _AT_REST and not row.owes else await _opened_line(shelf, session, row))
+            if len(found) == limit:
+                return tuple(found)
+        if limit is None or len(page) < limit:
             break
-        row = rows.get(session)
-        if sees is None or sees(row.readers if row is not None else await readers_of(shelf, session)):
-            found.append(_line(row) if row is not None and not row.owes and row.phase != SEALED else await _opened_line(shelf, session, row))
     return tuple(found)
+
+
+_AT_REST = frozenset({"idle", Phase.PARKED.value})
+"""What a row alone may say: whoever was in the middle of something when it was written may be gone since."""
+_ONE_BY_ONE = 256  # rows are looked up singly for a page, and read in one go for a long list
+
+
+async def _fresh_rows(world: World, shelf: Shelf, heads: Sequence[tuple[SessionId, InstanceId, int]]) -> dict[SessionId, IndexRow]:
+    """The rows of these sessions, as new as their journals; one that can't be had (sealed, unreadable) is missing."""
+    if len(heads) > _ONE_BY_ONE:
+        known = {row.session: row for row in world.index.rows()}
+    else:
+        known = {session: row for session, _, _ in heads if (row := world.index.get(session)) is not None}
+    for session, instance, seq in heads:
+        row = known.get(session)
+        if row is None or row.instance != instance or row.seq < seq:
+            known.pop(session, None)
+            try:
+                await _note_one(world, shelf, session)
+            except HoldfastError:
+                world.index.forget(session)
+                continue
+            if (noted := world.index.get(session)) is not None:
+                known[session] = noted
+    return known
 
 
 async def _opened_line(shelf: Shelf, session: SessionId, row: IndexRow | None) -> SessionLine:
@@ -204,7 +235,8 @@ async def approvals(world: World, shelf: Shelf, *, for_: str | None, everything:
         now = world.clock.now_ms()
         rows = [row for row in world.index.rows(only_waiting=True) if row.session in living]
         found = [_decode_report(raw) for row in rows for raw in row.approvals]
-        found = [each for each in found if _ms(each.expires_at) > now]
+        if any(row.expires_at is not None and row.expires_at <= now for row in rows):
+            found = [each for each in found if _ms(each.expires_at) > now]
     return tuple(each for each in found if for_ is None or for_ in each.may_answer)
 
 

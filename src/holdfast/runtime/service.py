@@ -84,6 +84,8 @@ class Service:
             await self.shelf.close()
             await self.home.close()
             self.world.index.close()
+            if self.world.search is not None:
+                self.world.search.close()
             await self.world.store.close()
 
     def _also(self) -> Also | None:
@@ -256,6 +258,7 @@ class Service:
         if ledger.driving and ledger.attempt.epoch is not None and driver.owns_claim:
             await driver.give_up()
         await ledger.journal.sync_anchor()
+        await ledger.keep_snapshot_if_due()
         listing.note(self.world, ledger)
         self.world.notifier.notify(ledger.session)
 

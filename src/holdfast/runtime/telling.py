@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from holdfast.ids import TurnId
-from holdfast.ports.journal_store import Record
-from holdfast.runtime.ledger import Ending, Ledger
+from holdfast.runtime.ledger import Ending, Ledger, record_at
 from holdfast.runtime.reports import DeliveryReport, ErrorReport, SealedReport, SessionReport, TurnReport, approval_report
 from holdfast.session.codec import decode
 from holdfast.session.events import TurnEnded
@@ -12,11 +11,6 @@ from holdfast.session.evolve import find_turn
 from holdfast.session.messages import Usage
 from holdfast.session.react import react
 from holdfast.session.state import Phase, SessionState, Turn
-
-
-class _Found(Exception):
-    def __init__(self, record: Record) -> None:
-        self.record = record
 
 
 async def turn_report(ledger: Ledger, turn: TurnId | None) -> TurnReport:
@@ -54,16 +48,11 @@ async def _ending(ledger: Ledger, turn: TurnId) -> Ending | None:
     if result is None:
         return None
 
-    def stop_at_first(record: Record) -> None:
-        raise _Found(record)
-
-    try:
-        await ledger.journal.load(stop_at_first, after=result.seq - 1)
-    except _Found as found:
-        event = decode(found.record.type, found.record.version, found.record.body, seq=found.record.seq)
-        if isinstance(event, TurnEnded):
-            return Ending(found.record.seq, event, Usage())
-    return None
+    found = await record_at(ledger.journal, result.seq)
+    if found is None:
+        return None
+    event = decode(found.type, found.version, found.body, seq=found.seq)
+    return Ending(found.seq, event, Usage()) if isinstance(event, TurnEnded) else None
 
 
 def _ended(ledger: Ledger, turn: TurnId, ending: Ending) -> TurnReport:

@@ -12,6 +12,7 @@ from holdfast.ports.index import Index
 from holdfast.ports.journal_store import JournalStore
 from holdfast.ports.model import Model, ModelCatalogue
 from holdfast.ports.notifier import Notifier
+from holdfast.ports.search import Search
 from holdfast.ports.tools import ToolBox
 from holdfast.session.authority import Workspace
 from holdfast.session.compaction import CompactionRules
@@ -55,6 +56,7 @@ class World:
     secrets: tuple[str, ...] = ()
     tool_timeout_seconds: float = 120.0
     model_times: ModelTimes = field(default_factory=ModelTimes)
+    search: Search | None = None
     channels: Callable[[], Mapping[str, Channel]] = dict
     """Ways out to people, by name: settings of now."""
     compaction: Callable[[], CompactionRules] = CompactionRules

@@ -148,15 +148,16 @@ def _plan(turn: Turn, part: Part, count: int, earlier: str | None, messages: tup
 
 # --- what a summary must hold ----------------------------------------------------------------------------------------------
 
+# Every repetition is bounded, and a path is looked for only where one can begin: a long run of letters must not cost its square.
 _NAMES = re.compile(
     r"""
     https?://[^\s<>"'`)\]]+                            # addresses
-    | (?:[\w.@~-]*/)+[\w.@-]*\w                        # paths
-    | \b[\w-]+\.(?:[a-z][a-z0-9]{0,4})\b(?!\()         # file names
+    | (?<![\w.@~/-])(?:[\w.@~-]{0,100}/){1,50}[\w.@-]{0,100}\w  # paths
+    | (?<![\w-])[\w-]{1,100}\.(?:[a-z][a-z0-9]{0,4})\b(?!\()         # file names
     | \b[A-Z][A-Z0-9]+-\d+\b                           # tickets
     | \#\d+\b
     | \b[a-z]-[a-z2-7]{16,}\b                          # our own ids
-    | \b(?=[0-9a-f-]*\d)[0-9a-f]{7,}(?:-[0-9a-f]{4,}){0,4}\b
+    | (?<![\w-])(?=[0-9a-f-]{0,200}\d)[0-9a-f]{7,}(?:-[0-9a-f]{4,}){0,4}\b
     """,
     re.VERBOSE,
 )

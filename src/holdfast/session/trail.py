@@ -68,6 +68,15 @@ class Window(Generic[T]):
         self._size = size
         self._chunks = chunks
 
+    @classmethod
+    def of(cls, size: int, chunks: Iterable[Iterable[tuple[str, T]]]) -> "Window[T]":
+        """From what `parts` gave: it forgets the same keys at the same time."""
+        return cls(size, tuple(dict(chunk) for chunk in chunks))
+
+    def parts(self) -> tuple[int, tuple[dict[str, T], ...]]:
+        """Its size and what it holds, as it is grouped inside."""
+        return self._size, self._chunks
+
     def add(self, key: str, value: T) -> "Window[T]":
         chunks = self._chunks
         if chunks and len(chunks[-1]) < _CHUNK:

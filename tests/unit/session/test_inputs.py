@@ -164,6 +164,7 @@ def test_without_its_authority_a_message_runs_nothing(field: str, loop: str) -> 
 def test_without_its_authority_an_open_turn_goes_on_to_nothing() -> None:
     """A2, T7: at every point of a turn whose context can't be restored any more, nothing starts and it ends."""
     for steps in (
+        ["begin"],
         ["go"],
         ["go", 'calls "tidy b=1"'],
         ["go", 'calls "tidy b=1"', "decide"],
@@ -178,6 +179,7 @@ def test_without_its_authority_an_open_turn_goes_on_to_nothing() -> None:
         teller.pure = lost
         lost.drive(teller)
         assert "ToolStarted" not in lost.names
+        assert "ModelCallStarted" not in lost.names
         assert lost.names[-1] == "TurnEnded"
         assert not react(lost.state)
 

@@ -69,3 +69,43 @@ def test_tokens_and_cost_end_the_turn_and_name_it(bound: dict[str, int], usage: 
     pure.do(TakeAnswer(turn=T1, number=1, answer=ModelAnswer(text="", calls=(ProposedCall("look", "{}"),), usage=usage), policy=pure.policy))
     teller.tell(["go"])
     assert getattr(pure.events()[-1], "code", None) == code
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (*ASKED, 'calls "delete b=1"'),
+        (*ASKED, 'calls "delete b=1" "tidy b=2"', "decide"),
+        (*ASKED, 'calls "delete b=1" "tidy b=2"', "decide", "answer a1 deny"),
+        (*ASKED, 'calls "delete b=1"', "go"),
+        (*ASKED, 'calls "delete b=1"', "go", "answer a1 approve_once"),
+        (*ASKED, 'calls "delete b=1"', "go", "answer a1 approve_once", "resume t1", "start c1"),
+        (*ASKED, 'calls "tidy b=1"', "decide", "start c1", "crash"),
+    ],
+    ids=["proposed", "waiting", "finished", "parked", "answered but parked", "started", "started by one who died"],
+)
+def test_a_call_starts_only_when_it_may(steps: tuple[str, ...]) -> None:
+    """T1, T2: not before it is allowed, not while the turn is parked, not twice."""
+    teller = Teller()
+    teller.tell(steps)
+    before = len(teller.pure.records)
+    assert teller.tell(["start c1"]) == ["c1 does not start"]
+    assert len(teller.pure.records) == before
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (*ASKED, 'calls "delete b=1"', "go", "submit y by=bob", "begin", "answer a1 approve_once"),
+        (*ASKED, 'calls "delete b=1"', "go", "answer a1 deny", "crash losing=1"),
+        (*ASKED, 'calls "delete b=1"', "go", "submit rename-it", "crash losing=3"),
+    ],
+    ids=["another runs", "a denial without its result", "superseded"],
+)
+def test_a_parked_turn_is_not_resumed_too_early(steps: tuple[str, ...]) -> None:
+    """T4, T6: at most one turn runs, and what was decided is said to the end first."""
+    teller = Teller()
+    teller.tell(steps)
+    before = len(teller.pure.records)
+    teller.tell(["resume t1"])
+    assert len(teller.pure.records) == before

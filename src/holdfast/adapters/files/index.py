@@ -22,7 +22,7 @@ import msgspec
 from blake3 import blake3
 
 from holdfast.ids import ApprovalId, InstanceId, SessionId
-from holdfast.limits import MIB
+from holdfast.limits import KIB, MIB
 from holdfast.ports.index import IndexRow
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ _PUT_APPROVAL = "INSERT OR REPLACE INTO approvals VALUES (?, ?, ?)"
 _PAGE = "SELECT session, instance, seq, waiting, body, mac FROM sessions WHERE session > ? {} ORDER BY session LIMIT ?"
 _PAGE_OF_ALL, _PAGE_OF_WAITING = _PAGE.format(""), _PAGE.format("AND waiting")
 _GET = "SELECT session, instance, seq, waiting, body, mac FROM sessions WHERE session = ?"
+_PAGE_BYTES = 16 * KIB  # a row with a prompt in it takes a third of a page of SQLite's usual size, and so would leave a quarter of each empty
 _PAGE_ROWS = 256  # read at once; between pages no lock is held, so a slow reader of a list stops nobody
 _BODY_BYTES_MAX = 64 * MIB  # several hundred of the longest prompts; a larger row is not kept, and its session is opened instead
 _BUSY_MS = 200  # `put` is called where a turn goes on; whoever holds the file longer than this is bypassed
@@ -304,6 +305,7 @@ def _is_ours(db: "apsw.Connection") -> bool:
 
 
 def _make(db: "apsw.Connection", boot: str) -> None:
+    db.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
     with _transaction(db):
         if not _is_ours(db):  # nobody was faster
             db.execute(_SCHEMA)

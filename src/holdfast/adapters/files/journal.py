@@ -23,6 +23,7 @@ from holdfast.journal.record import BIRTH_MAC, Head, Record
 from holdfast.journal.segment import is_own
 from holdfast.journal.verify import Damage
 from holdfast.ports.journal_store import Appended, Check, Decide, SealMark
+from holdfast.ports.snapshots import Snapshot
 
 if TYPE_CHECKING:
     from holdfast.adapters.files.store import FileStore
@@ -194,6 +195,15 @@ class FileJournal:
 
     async def claim(self) -> DriverClaim | None:
         return await self._store.in_thread(lambda: try_claim(self, self._store))
+
+    async def keep_snapshot(self, snapshot: Snapshot) -> None:
+        if self.is_verified and self.sealed is None:
+            await self._store.in_thread(lambda: self._store.keep_snapshot(self.files, snapshot))
+
+    async def read_snapshot(self) -> Snapshot | None:
+        if not self.is_verified or self.sealed is not None:
+            return None
+        return await self._store.in_thread(lambda: self._store.read_snapshot(self.files))
 
     # --- beside the journal ------------------------------------------------------------------------------------------
 

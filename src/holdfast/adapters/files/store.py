@@ -8,6 +8,7 @@ records of it. Locks are taken in one order, the home's before a session's, and 
 
 import asyncio
 import contextlib
+import heapq
 import os
 import secrets
 import threading
@@ -18,7 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.adapters.files import birth
+from holdfast.adapters.files import birth, snapshots
 from holdfast.adapters.files import keys as key_files
 from holdfast.adapters.files.anchors import AnchorCell, AnchorTables
 from holdfast.adapters.files.catch_up import Damaged
@@ -46,6 +47,7 @@ from holdfast.journal.verify import Damage, Verdict
 from holdfast.limits import LOCK_WAIT_SECONDS, SEGMENT_BYTES
 from holdfast.ports.clock import Clock
 from holdfast.ports.journal_store import Appended, Check, SealMark, Section
+from holdfast.ports.snapshots import Snapshot
 from holdfast.session.home_events import (
     AnyHomeEvent,
     KeyRotated,
@@ -223,8 +225,11 @@ class FileStore:
         created = self._registry.state.sessions.get(session)
         return created.instance if created is not None else None
 
-    async def heads(self) -> Sequence[tuple[SessionId, InstanceId, int]]:
-        return await self.in_thread(self._heads_now)
+    async def heads(self, *, after: SessionId | None = None, limit: int | None = None) -> Sequence[tuple[SessionId, InstanceId, int]]:
+        return await self.in_thread(lambda: self._heads_now(after, limit))
+
+    async def unsettled(self) -> Sequence[SessionId]:
+        return await self.in_thread(self._unsettled_now)
 
     def index_key(self) -> bytes:
         """What the rows of the home's index are MACed with; without a key nobody believes any, ourselves included."""
@@ -337,11 +342,25 @@ class FileStore:
         """A key that the home's journal knows of and we lack. Any other key that a segment names was not named by us: that is damage."""
         return 1 <= generation <= self._registry.state.generation and generation not in self._keys
 
-    def _heads_now(self) -> list[tuple[SessionId, InstanceId, int]]:
+    def _heads_now(self, after: SessionId | None, limit: int | None) -> list[tuple[SessionId, InstanceId, int]]:
         self._refresh()
-        living = [created for _, created in sorted(self._registry.state.sessions.items())]
+        sessions = self._registry.state.sessions
+        names = sessions if after is None else [name for name in sessions if name > after]
+        page = sorted(names) if limit is None else heapq.nsmallest(limit, names)
+        living = [sessions[name] for name in page]
         seqs = self._tables.seqs(living, self._keys)
         return [(created.session, created.instance, seq) for created, seq in zip(living, seqs, strict=True)]
+
+    def _unsettled_now(self) -> list[SessionId]:
+        self._refresh()
+        return [name for name, created in sorted(self._registry.state.sessions.items()) if self._goes_past_anchor(created)]
+
+    def _goes_past_anchor(self, created: SessionCreated) -> bool:
+        files = self._files(created.session, created.instance, self._parts(created.session), self._tables.cell(created.slot))
+        with contextlib.suppress(OSError, KeyMissing):
+            anchor = files.anchor.read(files.keys)
+            return anchor is not None and files.stat_segment(anchor.segment).st_size > anchor.length
+        return False
 
     def _as_untrusted(self, journal: FileJournal, exc: Damaged | FileNotFoundError | KeyMissing) -> Untrusted:
         match exc:
@@ -459,6 +478,15 @@ class FileStore:
         if generation not in self._keys:
             self._keys.update(key_files.load_keys(self._home).by_generation)
         return generation
+
+    def keep_snapshot(self, files: SessionFiles, snapshot: Snapshot) -> None:
+        generation = self.generation()
+        key = self._keys.get(generation)
+        if key is not None:
+            snapshots.keep(files, key, generation, snapshot)
+
+    def read_snapshot(self, files: SessionFiles) -> Snapshot | None:
+        return snapshots.read(files, self._keys)
 
     def _seal_home(self, error: Untrusted) -> None:
         """The home can't keep its own seal in a journal that is not believed: it has a file for it."""

@@ -340,12 +340,20 @@ class InMemoryStore:
         created = self._home_state().sessions.get(session)
         return created.instance if created is not None else None
 
-    async def heads(self) -> Sequence[tuple[SessionId, InstanceId, int]]:
+    async def heads(self, *, after: SessionId | None = None, limit: int | None = None) -> Sequence[tuple[SessionId, InstanceId, int]]:
+        self.check_alive()
+        with self.disk.home.lock:
+            living = self._home_state().sessions
+        names = sorted(name for name in living if after is None or name > after)[:limit]
+        lives = [self.disk.lives[name, living[name].instance] for name in names]
+        return [(life.session, life.instance, life.anchor.seq) for life in lives]
+
+    async def unsettled(self) -> Sequence[SessionId]:
         self.check_alive()
         with self.disk.home.lock:
             living = self._home_state().sessions
         lives = [self.disk.lives[name, living[name].instance] for name in sorted(living)]
-        return [(life.session, life.instance, life.anchor.seq) for life in lives]
+        return [life.session for life in lives if len(life.entries) > life.anchor.seq]
 
     async def home(self) -> InMemoryJournal:
         self.check_alive()

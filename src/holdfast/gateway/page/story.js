@@ -175,7 +175,7 @@ export class Story {
     const call = turn.calls.get(body.call);
     if (call) { call.state = body.outcome; call.result = body.text; call.code = body.code; call.endedAt = at; }
     if (turn.open && turn.open.kind === "ran") this.end(turn, at);
-    if (body.outcome === "in_doubt") this.mark(turn, "crashed", at, "in doubt: it may have happened");
+    if (body.outcome === "in_doubt") this.mark(turn, "doubt", at, "in doubt: maybe it ran");
   }
 
   turn_cancelled(turn, body, at) { this.end(turn, at); this.mark(turn, "denied", at, `cancelled by ${body.by}`); }

@@ -115,7 +115,7 @@ export class Talk {
       id: "say", rows: 1, placeholder: "Say something", "aria-label": "Your message",
       on: { keydown: (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); this.send(); } }, input: () => this.grow() },
     });
-    this.button = h("button", { type: "button", class: "button main", on: { click: () => this.send() } }, icon("send"), h("span", null, "Send"));
+    this.button = h("button", { type: "button", class: "button main", "aria-label": "Send", on: { click: () => this.send() } }, icon("send"), h("span", null, "Send"));
     this.stop = h("button", { type: "button", class: "button", hidden: true, "aria-label": "Stop this turn", on: { click: () => this.cancel() } }, "Stop");
     this.wrong = h("p", { class: "status bad", role: "alert" });
     this.side = h("aside", { class: "side", "aria-label": "The turn and its history" });
@@ -163,7 +163,7 @@ export class Talk {
   call(turn, call) {
     const state = STATES[call.state] || call.state;
     const tone = { ok: "good", running: "live", waiting: "wait", approved: "good", error: "bad", denied: "bad", in_doubt: "bad", voided: "bad", expired: "bad", timed_out: "bad", unattended: "bad" }[call.state] || "";
-    const took = call.startedAt && call.endedAt ? ` in ${span(call.endedAt - call.startedAt)}` : "";
+    const took = call.startedAt && call.endedAt && call.state !== "in_doubt" ? ` in ${span(call.endedAt - call.startedAt)}` : "";
     const by = call.by && call.by !== "policy" ? ` · ${call.by}` : "";
     const shown = call.result ?? call.output;
     const key = call.call;
@@ -217,6 +217,7 @@ export class Talk {
       this.app.poke();
     } catch (error) {
       this.wrong.textContent = `${error.message} ${error.hint}`.trim();
+      this.look();
     } finally {
       this.sending = false;
       this.text.focus();

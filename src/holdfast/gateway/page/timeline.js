@@ -25,7 +25,11 @@ export function timeline(turn, now = Date.now()) {
     const last = index === marks.length - 1;
     if (mark.point) {
       if (mark.kind === "crashed") {
-        shapes.push(s("path", { class: "t-crash", d: `M${LEFT - 9} ${y - 6} l6 6 l-5 3 l8 6 M${LEFT + 9} ${y - 7} l-6 5 l6 4 l-8 6` }));
+        shapes.push(s("rect", { class: "t-gap", x: LEFT - 4, y: y - 7, width: 8, height: 14 }));
+        for (const shift of [-4, 4]) shapes.push(s("path", { class: "t-crash", d: `M${LEFT - 11} ${y + shift} l5.5 -4 l5.5 6 l5.5 -6 l5.500 4` }));
+      } else if (mark.kind === "doubt") {
+        shapes.push(s("circle", { class: "t-dot t-failed", cx: LEFT, cy: y, r: 8 }));
+        shapes.push(s("text", { class: "t-ask", x: LEFT, y: y + 4, "text-anchor": "middle" }, "?"));
       } else {
         shapes.push(s("circle", { class: `t-dot t-${mark.kind}`, cx: LEFT, cy: y, r: mark.kind === "asked" || mark.kind === "answered" ? 7 : 5 }));
       }

@@ -1,0 +1,175 @@
+"""
+HOME/search.db: words in what was said, in SQLite's FTS5. See `holdfast.ports.search`.
+
+A cache: a broken or foreign file is made anew. No row is believed without its MAC.
+"""
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from blake3 import blake3
+
+from holdfast.ids import InstanceId, SessionId, TurnId
+from holdfast.ports.search import Hit, Said
+
+if TYPE_CHECKING:
+    import apsw
+
+_APPLICATION = 0x484F4C53  # "HOLS"
+_VERSION = 1
+_SCHEMA = f"""
+    CREATE TABLE said (id INTEGER PRIMARY KEY, session TEXT NOT NULL, turn TEXT NOT NULL, at INTEGER NOT NULL, body BLOB NOT NULL, mac BLOB NOT NULL);
+    CREATE INDEX said_turn ON said (session, turn);
+    CREATE INDEX said_at ON said (at);
+    CREATE VIRTUAL TABLE words USING fts5 (text, content='', contentless_delete=1, tokenize='unicode61 remove_diacritics 2');
+    CREATE TABLE through (session TEXT PRIMARY KEY, instance TEXT NOT NULL, seq INTEGER NOT NULL) WITHOUT ROWID;
+    PRAGMA application_id = {_APPLICATION};
+    PRAGMA user_version = {_VERSION};
+"""
+_FIND = """
+    SELECT said.id, said.at, said.body, said.mac FROM words JOIN said ON said.id = words.rowid
+    WHERE words MATCH ? AND (said.at < ? OR (said.at = ? AND said.id < ?)) ORDER BY said.at DESC, said.id DESC LIMIT ?
+"""
+_NEWEST = (2**62, 2**62)
+_log = logging.getLogger("holdfast.files")
+
+
+class SqliteSearch:
+    """Of one home. Opened at first use."""
+
+    def __init__(self, path: Path, key: bytes) -> None:
+        self._path, self._key = path, key
+        self._guard = threading.RLock()
+        self._db: apsw.Connection | None = None
+
+    def through(self) -> dict[SessionId, tuple[InstanceId, int]]:
+        with self._guard:
+            return {SessionId(name): (InstanceId(life), seq) for name, life, seq in self._all("SELECT session, instance, seq FROM through")}
+
+    def add(self, session: SessionId, instance: InstanceId, through: int, said: Sequence[Said]) -> None:
+        with self._guard, self._transaction() as db:
+            known = db.execute("SELECT instance FROM through WHERE session = ?", (session,)).fetchall()
+            if known and known[0][0] != instance:
+                self._forget(db, session)
+            for each in said:
+                body = msgspec.json.encode(each)
+                db.execute("INSERT INTO said (session, turn, at, body, mac) VALUES (?, ?, ?, ?, ?)", (session, each.turn, each.at, body, self._mac(body)))
+                db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (db.last_insert_rowid(), each.text))
+            db.execute("INSERT OR REPLACE INTO through VALUES (?, ?, ?)", (session, instance, through))
+
+    def forget(self, session: SessionId) -> None:
+        with self._guard, self._transaction() as db:
+            self._forget(db, session)
+
+    @staticmethod
+    def _forget(db: "apsw.Connection", session: SessionId) -> None:
+        db.execute("DELETE FROM words WHERE rowid IN (SELECT id FROM said WHERE session = ?)", (session,))
+        db.execute("DELETE FROM said WHERE session = ?", (session,))
+        db.execute("DELETE FROM through WHERE session = ?", (session,))
+
+    def turn_circle(self, session: SessionId, turn: TurnId) -> tuple[str, str] | None:
+        with self._guard:
+            rows = self._all("SELECT body, mac FROM said WHERE session = ? AND turn = ? ORDER BY id LIMIT 1", (session, turn))
+        found = self._believed(*rows[0]) if rows else None
+        return (found.audience, found.boundary) if found is not None else None
+
+    def find(self, words: Sequence[str], *, limit: int, after: str | None = None) -> Sequence[Hit]:
+        match = " ".join('"{}"'.format(word.replace('"', '""')) for word in words)
+        at, row_id = _position(after)
+        with self._guard:
+            rows = self._all(_FIND, (match, at, at, row_id, limit))
+        hits = []
+        for found_id, found_at, body, mac in rows:
+            said = self._believed(body, mac)
+            if said is not None:
+                hits.append(Hit(said=said, cursor=f"{found_at}-{found_id}"))
+        return hits
+
+    def close(self) -> None:
+        with self._guard:
+            db, self._db = self._db, None
+            if db is not None:
+                db.close(True)  # noqa: FBT003
+
+    # --- the file
+
+    def _believed(self, body: bytes, mac: bytes) -> Said | None:
+        if not isinstance(body, bytes) or self._mac(body) != mac:
+            _log.warning("search has a row that is not ours")
+            return None
+        with contextlib.suppress(msgspec.MsgspecError):
+            return msgspec.json.decode(body, type=Said)
+        return None
+
+    def _mac(self, body: bytes) -> bytes:
+        return blake3(b"said " + body, key=self._key).digest()
+
+    def _all(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        import apsw
+
+        try:
+            return self._open().execute(query, values).fetchall()
+        except (apsw.CorruptError, apsw.NotADBError):
+            self._remove()
+            return self._open().execute(query, values).fetchall()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> "Iterator[apsw.Connection]":
+        db = self._open()
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield db
+        except BaseException:
+            db.execute("ROLLBACK")
+            raise
+        db.execute("COMMIT")
+
+    def _open(self) -> "apsw.Connection":
+        import apsw
+
+        if self._db is None:
+            try:
+                self._db = self._connected()
+            except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError):
+                self._remove()
+                self._db = self._connected()
+        return self._db
+
+    def _connected(self) -> "apsw.Connection":
+        import apsw
+
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        db = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
+        try:
+            db.set_busy_timeout(5000)
+            db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+            db.execute("PRAGMA trusted_schema = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY")
+            if (db.pragma("application_id"), db.pragma("user_version")) != (_APPLICATION, _VERSION):
+                if db.execute("SELECT 1 FROM sqlite_schema").fetchall():
+                    raise apsw.NotADBError("it is of another program or version")
+                db.execute("BEGIN IMMEDIATE")
+                if not db.execute("SELECT 1 FROM sqlite_schema").fetchall():
+                    db.execute(_SCHEMA)
+                db.execute("COMMIT")
+        except BaseException:
+            db.close(True)  # noqa: FBT003
+            raise
+        return db
+
+    def _remove(self) -> None:
+        self.close()
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            with contextlib.suppress(OSError):
+                os.unlink(f"{self._path}{suffix}")  # noqa: PTH108
+
+
+def _position(after: str | None) -> tuple[int, int]:
+    at, _, row_id = (after or "").partition("-")
+    return (int(at), int(row_id)) if at.isdigit() and row_id.isdigit() else _NEWEST

@@ -39,14 +39,24 @@ def story(records: int) -> list[SessionEvent]:
         raw = msgspec.Raw(msgspec.json.encode(context))
         name = InputId(f"i{number}")
         events += [
-            InputAccepted(input=name, turn=turn, text=f"request {number} " + "word " * 20, context=raw, agent="ops", model="demo", dedup=f"k{number}"),
+            InputAccepted(
+                input=name, turn=turn, text=f"request {number} " + "word " * 20, context=raw, agent="ops", model="demo", dedup=f"k{number}"
+            ),
             TurnStarted(turn=turn, inputs=(name,), epoch=1),
             ModelCallStarted(turn=turn, number=1, epoch=1, model="demo"),
             ModelAnswered(turn=turn, number=1, text="answer " * 20, usage=Usage(input_tokens=100, output_tokens=10)),
             TurnEnded(turn=turn, outcome="completed", reply="answer " * 20),
         ]
         if number % TURNS_PER_SUMMARY == 0:
-            events.append(Compacted(summary="so far", turns=TURNS_PER_SUMMARY - 4 if number == TURNS_PER_SUMMARY else TURNS_PER_SUMMARY, tokens_before=9000, tokens_after=90, trigger="bench"))
+            events.append(
+                Compacted(
+                    summary="so far",
+                    turns=TURNS_PER_SUMMARY - 4 if number == TURNS_PER_SUMMARY else TURNS_PER_SUMMARY,
+                    tokens_before=9000,
+                    tokens_after=90,
+                    trigger="bench",
+                )
+            )
     return events
 
 

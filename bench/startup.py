@@ -1,6 +1,7 @@
 """Cold starts: commands that look, and a parked session resumed by a new process up to the durable start of its tool."""
 
 import json
+import resource
 import subprocess
 import time
 from pathlib import Path
@@ -22,19 +23,35 @@ def measure(ground: Ground) -> list[Row]:
     times = ground.count(9, 3)
     parked = [_park(home, script, folder, number) for number in range(times)]
     bare, shown, verified, listed = [], [], [], []
+    used = {"--help": 0.0, "verify": 0.0, "approvals": 0.0}
     for _ in range(times):
         bare.append(timed(lambda: _run(python(), "-c", "pass")))
-        shown.append(timed(lambda: _holdfast("--help")))
-        verified.append(timed(lambda: _holdfast("--home", str(home), "verify")))
-        listed.append(timed(lambda: _holdfast("--home", str(home), "approvals", "list")))
-    note = f"a bare Python starts in {told(Times(bare).p50)}"
+        for command, seconds in (("--help", shown), ("verify", verified), ("approvals", listed)):
+            before = _cpu_of_children()
+            arguments = ("--home", str(home), *{"verify": ["verify"], "approvals": ["approvals", "list"]}.get(command, [command]))
+            seconds.append(timed(lambda arguments=arguments: _holdfast(*arguments)))
+            used[command] += (_cpu_of_children() - before) / times
+    before = _cpu_of_children()
     resumed = [_resume(home, number, approval) for number, approval in enumerate(parked)]
+    answering = (_cpu_of_children() - before) / times
+    bare_told = f"a bare Python starts in {told(Times(bare).p50)}"
     return [
-        under(PART, "holdfast --help", Times(shown).p50, 0.3, note=note),
-        under(PART, "holdfast verify, a small home", Times(verified).p50, 0.3),
-        under(PART, "holdfast approvals list, a small home", Times(listed).p50, 0.3, note="a goal of ours"),
-        under(PART, "cold resume of a parked session: new process to ToolStarted", Times(resumed).p50, 0.5, note="approvals answer, script: model"),
+        under(PART, "holdfast --help", Times(shown).p50, 0.3, note=f"{told(used['--help'])} of CPU; {bare_told}"),
+        under(PART, "holdfast verify, a small home", Times(verified).p50, 0.3, note=f"{told(used['verify'])} of CPU"),
+        under(PART, "holdfast approvals list, a small home", Times(listed).p50, 0.3, note=f"{told(used['approvals'])} of CPU; a goal of ours"),
+        under(
+            PART,
+            "cold resume of a parked session: new process to ToolStarted",
+            Times(resumed).p50,
+            0.5,
+            note=f"approvals answer, script: model; {told(answering)} of CPU for the whole command, the tool and the rest of the turn included",
+        ),
     ]
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _run(*command: str) -> str:

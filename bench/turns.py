@@ -89,7 +89,8 @@ async def _measure(ground: Ground) -> list[Row]:
 def _rows(bare: Times, ours: dict[int, Times], syncs: dict[int, int]) -> list[Row]:
     short, long = LENGTHS
     limit = syncs[short] * bare.p50
-    note = f"limit: the {syncs[short]} syncs it makes, at {told(bare.p50)} each"
+    quiet = f"at p10 {told(ours[short].p10)}, {ours[short].p10 / (syncs[short] * bare.p10):.2f} x"
+    note = f"limit: the {syncs[short]} syncs it makes, at {told(bare.p50)} each; {quiet}"
     return [
         compared(PART, f"one tool call, session of {short} messages, p50", ours[short].p50, limit, at_most=3, note=note),
         compared(PART, f"one tool call, session of {long:,} messages, p50", ours[long].p50, syncs[long] * bare.p50),

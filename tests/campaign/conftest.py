@@ -5,8 +5,9 @@ import select
 import time
 from pathlib import Path
 
-from tests.cli.conftest import Cli as Cli
-from tests.cli.conftest import cli as cli
+from tests.cli.conftest import Cli, cli
+
+__all__ = ["Cli", "Gate", "cli", "is_alive", "wait_until_gone"]
 
 DEADLINE_SECONDS = 60.0  # for what takes a second; a test that gets here has failed
 

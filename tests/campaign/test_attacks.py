@@ -187,7 +187,8 @@ def test_where_a_tool_is_not_confined_the_tripwire_holds(cli: Cli) -> None:
     cli.settings('[tools.shell]\nconfine = "off"\n')
     other = cli.json("send", "ops/other", "run: echo other >> other.txt", "--as", "alice")["approvals"][0]
     holdfast = f"{sys.executable} -m holdfast --home {cli.home}"
-    command = f"{holdfast} approvals answer {other['id']} approve_once --as alice > one 2>&1; env -u HOLDFAST_TOOL {holdfast} --json approvals answer {other['id']} approve_once --as alice > two 2>&1; true"
+    words = f"approvals answer {other['id']} approve_once --as alice"
+    command = f"{holdfast} {words} > one 2>&1; env -u HOLDFAST_TOOL {holdfast} --json {words} > two 2>&1; true"
     approval = prompt(cli, command)
     assert "unconfined" in approval["display"].splitlines()[0].lower()
     assert approval["options"] == ["approve_once", "deny"]
@@ -245,7 +246,8 @@ def test_a_context_that_lost_a_field_runs_nothing(cli: Cli, field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("requester", "bob"), ("audience", "everyone"), ("principal", "root"), ("instance", "another"), ("session", "ops/other"), ("boundary", "")]
+    ("field", "value"),
+    [("requester", "bob"), ("audience", "everyone"), ("principal", "root"), ("instance", "another"), ("session", "ops/other"), ("boundary", "")],
 )
 def test_a_foreign_or_unknown_context_runs_nothing_for_whom_it_was_asked(cli: Cli, field: str, value: str) -> None:
     approval = prompt(cli, "echo ran >> ran.txt")

@@ -66,7 +66,9 @@ def disk_in(folder: Path, needs: Callable[[str], str]) -> Iterator[Disk]:
 
 def work_until_cut(disk: Disk, home: Path, effects: Path, lines: int) -> list[str]:
     """Let it work until it has said so many lines, then cut; what it said in all."""
-    process = subprocess.Popen([sys.executable, str(WORKER), "turns", str(home), str(effects), "50"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        [sys.executable, str(WORKER), "turns", str(home), str(effects), "50"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     assert process.stdout is not None
     try:
         said = [process.stdout.readline().strip() for _ in range(lines)]

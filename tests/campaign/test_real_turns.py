@@ -73,7 +73,7 @@ def asked(cli: Cli, *commands: str, then: str = "done") -> dict[str, Any]:
     return approval
 
 
-def answering(cli: Cli, approval: dict[str, Any]) -> list[str]:
+def answering(approval: dict[str, Any]) -> list[str]:
     return [sys.executable, "-m", "holdfast", "--json", "approvals", "answer", approval["id"], "approve_once", "--as", "alice", "--answer-id", "mine"]
 
 
@@ -104,7 +104,7 @@ def test_9_park_kill_approve(cli: Cli) -> None:
 def test_14_killed_after_the_answer_and_before_the_start(cli: Cli, needs: Callable[[str], str]) -> None:
     """It runs once, under the stored context."""
     approval = asked(cli, "echo ran >> ran.txt")
-    killed_at(cli, needs("strace"), answering(cli, approval), Fault("fdatasync", "kill", 2))
+    killed_at(cli, needs("strace"), answering(approval), Fault("fdatasync", "kill", 2))
     assert (len(of(cli, "approval_answered")), of(cli, "tool_started"), cli.ran()) == (1, [], 0)
     before = of(cli, "input_accepted")[0]["context"]
     resumed = cli("--json", "resume")
@@ -209,7 +209,12 @@ class Traced:
         trace = cli.cwd / "trace"
         calls = "trace=pwrite64,fdatasync,fsync,execve,execveat"
         done = subprocess.run(
-            [strace, "-f", "-y", "-s", "60000", "-o", str(trace), "-e", calls, *words], env=cli.env, cwd=cli.cwd, capture_output=True, text=True, check=False
+            [strace, "-f", "-y", "-s", "60000", "-o", str(trace), "-e", calls, *words],
+            env=cli.env,
+            cwd=cli.cwd,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done
         self.lines = [line for line in trace.read_text(errors="replace").splitlines() if "resumed>" not in line or "fdatasync" in line]
@@ -228,7 +233,9 @@ class Traced:
 
     def execs(self, command: str) -> list[int]:
         """Where the command became a program; the launcher that waits for its byte is none."""
-        found = [number for number, line in enumerate(self.lines) if re.search(r"exec(ve|veat)\(", line) and command in line and "launch.py" not in line]
+        found = [
+            number for number, line in enumerate(self.lines) if re.search(r"exec(ve|veat)\(", line) and command in line and "launch.py" not in line
+        ]
         assert found, "the command was executed"
         return found
 
@@ -237,7 +244,7 @@ class Traced:
 def test_30_the_decision_and_the_start_are_durable_before_the_command(cli: Cli, needs: Callable[[str], str]) -> None:
     """T1, P11: by the order of the kernel's calls."""
     approval = asked(cli, "echo ran >> ran.txt")
-    traced = Traced(cli, needs("strace"), answering(cli, approval))
+    traced = Traced(cli, needs("strace"), answering(approval))
     assert traced.durable("approval_answered") < traced.durable("tool_started") < min(traced.execs("echo ran"))
     assert cli.ran() == 1
 
@@ -246,7 +253,7 @@ def test_30_the_decision_and_the_start_are_durable_before_the_command(cli: Cli, 
 def test_51_an_answer_that_was_never_synced_is_made_durable_before_it_counts(cli: Cli, needs: Callable[[str], str]) -> None:
     """Killed between write and sync: whoever resumes writes those bytes again and syncs them before anything runs."""
     approval = asked(cli, "echo ran >> ran.txt")
-    killed_at(cli, needs("strace"), answering(cli, approval), Fault("fdatasync", "kill", 1))
+    killed_at(cli, needs("strace"), answering(approval), Fault("fdatasync", "kill", 1))
     assert cli.ran() == 0
     traced = Traced(cli, needs("strace"), [sys.executable, "-m", "holdfast", "--json", "resume"])
     assert traced.durable("approval_answered") < traced.durable("tool_started") < min(traced.execs("echo ran"))

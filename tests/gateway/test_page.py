@@ -175,7 +175,9 @@ def test_no_text_of_a_model_a_tool_or_a_person_becomes_markup(gateway: Gateway, 
 
 def _is_inert(page: Page) -> None:
     assert page.evaluate("window.pwned") is None
-    assert page.locator("#app script, #app iframe, #app svg[onload], #app base, #app form, #app style, #app meta, #app object, #app embed").count() == 0
+    assert (
+        page.locator("#app script, #app iframe, #app svg[onload], #app base, #app form, #app style, #app meta, #app object, #app embed").count() == 0
+    )
     assert page.locator("img:not([src='/assets/icon.svg'])").count() == 0
     assert all(href.startswith("#") for href in page.locator("a").evaluate_all("all => all.map((a) => a.getAttribute('href'))"))
 

@@ -300,7 +300,7 @@ async def test_a_crash_leaves_the_old_view_or_the_new_one() -> None:
         await home.send("ops/a", "still there?", source=alice)
         assert "request 0" in texts(model.requests[-1])
     model.summary = "They talked."
-    with pytest.raises(Crashed):
+    with pytest.raises(Crashed):  # noqa: PT012
         async with open_in_memory(agents=[ops], disk=disk, crash=crash_after(Compacted)) as home:
             small(home, at_tokens=2500)
             await home.send("ops/a", "go on", source=alice)

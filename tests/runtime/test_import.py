@@ -28,7 +28,11 @@ def message(id_: str, parent: str | None, role: str, text: Any) -> dict[str, Any
 
 
 HEADER = {"type": "session", "version": 3, "id": "s1", "timestamp": "2026-01-01T00:00:00Z", "cwd": "/work"}
-CALL = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "I look."}, {"type": "toolCall", "id": "x", "name": "bash", "arguments": {"command": "ls"}}]
+CALL = [
+    {"type": "thinking", "thinking": "hm"},
+    {"type": "text", "text": "I look."},
+    {"type": "toolCall", "id": "x", "name": "bash", "arguments": {"command": "ls"}},
+]
 
 
 def test_the_visible_branch_is_from_the_last_entry_to_the_root() -> None:
@@ -42,7 +46,10 @@ def test_the_visible_branch_is_from_the_last_entry_to_the_root() -> None:
             {"type": "branch_summary", "id": "e", "parentId": "b", "fromId": "d", "summary": "tried it another way"},
             message("f", "e", "user", "two"),
             message("g", "f", "assistant", CALL),
-            {**message("h", "g", "toolResult", "file.txt"), "message": {"role": "toolResult", "toolName": "bash", "content": [{"type": "text", "text": "file.txt"}]}},
+            {
+                **message("h", "g", "toolResult", "file.txt"),
+                "message": {"role": "toolResult", "toolName": "bash", "content": [{"type": "text", "text": "file.txt"}]},
+            },
             {"type": "label", "id": "i", "parentId": "h", "targetId": "f", "label": "here"},
         )
     )
@@ -75,7 +82,14 @@ def test_version_1_is_a_line_of_entries_without_ids() -> None:
 
 def test_a_damaged_file_gives_what_is_json_and_says_what_is_not() -> None:
     read = read_session_file(
-        jsonl(HEADER, message("a", None, "user", "one"), b'{"type": "message", "id": "b", "par', message("c", "b", "user", "two"), b"\xff\xfe", {"type": "odd", "id": "d", "parentId": "c"})
+        jsonl(
+            HEADER,
+            message("a", None, "user", "one"),
+            b'{"type": "message", "id": "b", "par',
+            message("c", "b", "user", "two"),
+            b"\xff\xfe",
+            {"type": "odd", "id": "d", "parentId": "c"},
+        )
     )
     assert [piece.messages[0].text for piece in read.pieces] == ["one", "two"]
     assert [each.line for each in read.skipped] == [3, 5, 4, 6]

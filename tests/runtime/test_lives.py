@@ -168,7 +168,7 @@ async def test_an_export_is_verified_by_the_documented_format_and_the_key_alone(
     program.write_text(code.group(1))
 
     def verified() -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-I", str(program), str(files.folder), str(exported)], capture_output=True, text=True, check=False)  # noqa: S603
+        return subprocess.run([sys.executable, "-I", str(program), str(files.folder), str(exported)], capture_output=True, text=True, check=False)
 
     found = await asyncio.to_thread(verified)
     assert (found.returncode, found.stdout) == (0, f"{len(lines)} records hold\n")

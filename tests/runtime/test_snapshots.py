@@ -20,10 +20,10 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     return Stage("files", tmp_path / "home")
 
 
-async def grown(stage: Stage, *, turns: int = 6, session: str = "ops/a") -> Path:
+async def grown(stage: Stage, *, turns: int = 6, session: str = "ops/a", padding: str = "") -> Path:
     async with stage.open(stage.agent([{"say": f"answer {number}"} for number in range(50)])) as home:
         for number in range(turns):
-            await home.send(session, f"request {number}", source=alice, dedup=f"k{number}")
+            await home.send(session, f"request {number} {padding}", source=alice, dedup=f"k{number}")
     [path] = (stage.folder / "sessions" / session).glob("*.snapshot")
     return path
 
@@ -66,7 +66,15 @@ async def test_a_forged_stale_or_foreign_snapshot_is_ignored(files: Stage) -> No
     path.unlink()
     truth, all_ = await opened(files)
     other = (await grown(files, session="ops/b")).read_bytes()
-    forgeries = [good.replace(b"request 0", b"REQUEST 0"), good[:-1], good[: len(good) // 2], other, b"", b"x" * 5000, good.replace(b'"seq":', b'"seq":1', 1)]
+    forgeries = [
+        good.replace(b"request 0", b"REQUEST 0"),
+        good[:-1],
+        good[: len(good) // 2],
+        other,
+        b"",
+        b"x" * 5000,
+        good.replace(b'"seq":', b'"seq":1', 1),
+    ]
     for forged in forgeries:
         path.write_bytes(forged)
         state, folded = await opened(files)
@@ -104,12 +112,10 @@ async def test_a_genuine_snapshot_of_a_past_that_is_not_this_journals_is_ignored
 
 @in_loop
 async def test_a_changed_closed_segment_is_seen_whatever_the_snapshot_says(files: Stage) -> None:
-    from holdfast.adapters.files import FileStore
-
-    store = await FileStore.open(files.folder, segment_bytes=4096)
-    await store.close()
-    await grown(files, turns=8)
-    segment = sorted((files.folder / "sessions" / "ops" / "a").glob("*.jsonl"))[0]
+    await grown(files, turns=8, padding="x" * 100_000)
+    segments = sorted((files.folder / "sessions" / "ops" / "a").glob("*.jsonl"))
+    assert len(segments) > 2
+    segment = segments[0]
     segment.write_bytes(segment.read_bytes().replace(b"request 0", b"REQUEST 0"))
     async with files.open() as home:
         assert (await home.service.show("ops/a")).phase == "sealed"

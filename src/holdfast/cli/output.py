@@ -71,12 +71,17 @@ def printable(text: str) -> str:
     r"""
     Text that moves no cursor and hides nothing.
 
-    >>> printable("a\x1b[2Kb")
-    'a\\x1b[2Kb'
+    >>> printable("a\x1b[2Kb"), printable("a\u2028b")
+    ('a\\x1b[2Kb', 'a\\u2028b')
     """
     if text.isprintable():
         return text
-    return "".join(char if char in _SHOWN_AS_IS or unicodedata.category(char)[0] != "C" else ascii(char)[1:-1] for char in text)
+    return "".join(char if char in _SHOWN_AS_IS or not _is_hidden(char) else ascii(char)[1:-1] for char in text)
+
+
+def _is_hidden(char: str) -> bool:
+    """Controls, formats, surrogates, unassigned; and the separators that only some programs end a line at."""
+    return unicodedata.category(char)[0] == "C" or char in "\u2028\u2029"
 
 
 class Output:
@@ -113,7 +118,7 @@ class Output:
 
     def error(self, error: HoldfastError, **beside: Any) -> None:
         """`beside` are fields that the command's JSON has besides the error."""
-        if self.json:
+        if self.json and not self.closed:
             self.object({**beside, "error": error_fields(error)})
         else:
             self.told(error.message, error.hint, kept=getattr(error, "quarantined", ()))

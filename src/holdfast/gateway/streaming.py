@@ -14,7 +14,6 @@ from starlette.types import Receive, Scope, Send
 from holdfast.gateway.frames import KEEP_ALIVE, frame_from_event
 from holdfast.gateway.tails import Follower
 
-KEEP_ALIVE_SECONDS = 15.0
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -52,25 +51,19 @@ class Stream:
             data = await follower.read()
             if data:
                 await self._send(send, data)
-            elif not await self._news(follower):
+            elif follower.is_quiet:
                 await self._send(send, KEEP_ALIVE)
+            else:
+                await follower.wake.wait()
         if follower.ended != "left":
             told = frame_from_event("end", {"reason": follower.ended, "seq": follower.cursor})
             await send({"type": "http.response.body", "body": told.data, "more_body": False})
 
     async def _send(self, send: Send, data: bytes) -> None:
-        self._follower.blocked_since = time.monotonic()
+        follower = self._follower
+        follower.blocked_since = time.monotonic()
         await send({"type": "http.response.body", "body": data, "more_body": True})
-        self._follower.blocked_since = None
-
-    @staticmethod
-    async def _news(follower: Follower) -> bool:
-        try:
-            async with asyncio.timeout(KEEP_ALIVE_SECONDS):
-                await follower.wake.wait()
-        except TimeoutError:
-            return False
-        return True
+        follower.blocked_since, follower.sent_at, follower.is_quiet = None, time.monotonic(), False
 
     async def _watch(self, receive: Receive) -> None:
         """Until the client leaves. What it sends meanwhile is nothing to us."""

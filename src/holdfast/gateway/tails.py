@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
+from itertools import islice
 
 from holdfast.errors import HoldfastError, Refused
 from holdfast.gateway.frames import Frame, circle_from_input, frame_from_event, frame_from_piece, frame_from_record
@@ -22,6 +23,8 @@ from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.service import Service
 from holdfast.session.authority import Audience
 
+KEEP_ALIVE_SECONDS = 15.0
+PIECES_SECONDS = 0.03  # pieces of text are gathered for so long: a thousand followers are woken a few times for a sentence, not for each of its words
 LOOK_AGAIN_SECONDS = 1.0  # notices are hints; also how soon a revoked token's streams are found
 ENDING_SECONDS = 2.0  # an ended stream that has not gone by itself is cut
 STALLED_SECONDS = 60.0  # a client that takes nothing for so long has gone
@@ -29,6 +32,8 @@ _KEPT_FRAMES = 512
 _KEPT_BYTES = 4 * 1024 * 1024
 _PAGE_BYTES = 64 * 1024  # what one follower is given at once, and so what one that takes nothing holds
 _READING_AT_ONCE = 8
+_CROWD = 100
+_SECONDS_EACH = 0.000_02
 
 Circles = dict[str, tuple[str, str]]
 
@@ -48,6 +53,8 @@ class Follower:
         self.ended: str | None = None
         self.ended_at = 0.0
         self.blocked_since: float | None = None
+        self.sent_at = time.monotonic()
+        self.is_quiet = False
         self.abort: Callable[[], None] = lambda: None
 
     @property
@@ -134,7 +141,7 @@ class Tail:
         return self.first_place + len(self._frames)
 
     def frames_from(self, place: int) -> list[Frame]:
-        return list(self._frames)[max(0, place - self.first_place) :]
+        return list(islice(self._frames, max(0, place - self.first_place), None))
 
     def place_after(self, cursor: int) -> int:
         """Where the first record past the cursor stands; pieces before it are of the past."""
@@ -166,7 +173,8 @@ class Tail:
     async def begin(self) -> None:
         """The first look: where the session stands, and its last records."""
         async with self._moving, self._reading, self._service.shelf.use(self.session) as ledger:
-            self.instance = ledger.instance
+            if self.instance is not None:  # another follower was first
+                return
             self.is_sealed = ledger.journal.sealed is not None
             if not self.is_sealed and not ledger.driving:
                 await ledger.refresh()
@@ -175,6 +183,7 @@ class Tail:
             self.seq = max(ledger.state.seq, self.kept_after)
             for record in recent:
                 self.keep(frame_from_record(record))
+            self.instance = ledger.instance
 
     async def move(self) -> None:
         """Take over what is new in the journal."""
@@ -274,6 +283,7 @@ class Tails:
         self._reading = asyncio.Semaphore(_READING_AT_ONCE)
         self._dirty: set[SessionId] = set()
         self._moving: set[SessionId] = set()
+        self._soon: set[SessionId] = set()
         self._news = asyncio.Event()
         self._is_over = False
         self.gaps = 0
@@ -325,7 +335,7 @@ class Tails:
     def _listen(self, tail: Tail) -> None:
         stack = ExitStack()
         session = tail.session
-        ear = stack.enter_context(self._service.feed.listen(session, _Marking(lambda: self._mark(session))))
+        ear = stack.enter_context(self._service.feed.listen(session, _Marking(lambda: self._mark_soon(session))))
 
         def take() -> None:
             for piece in ear.take():
@@ -339,10 +349,24 @@ class Tails:
         self._dirty.add(session)
         self._news.set()
 
-    def notice(self, session: SessionId) -> None:
-        """Something was appended, by anyone."""
+    def _mark_soon(self, session: SessionId, seconds: float = PIECES_SECONDS) -> None:
+        if session not in self._soon:
+            self._soon.add(session)
+            asyncio.get_running_loop().call_later(seconds, self._mark_now, session)
+
+    def _mark_now(self, session: SessionId) -> None:
+        self._soon.discard(session)
         if session in self._tails:
             self._mark(session)
+
+    def notice(self, session: SessionId) -> None:
+        """Something was appended, by anyone. For a crowd, what comes close together is told together: telling it takes longer than the wait."""
+        if (tail := self._tails.get(session)) is not None:
+            crowd = len(tail.followers)
+            if crowd < _CROWD:
+                self._mark(session)
+            else:
+                self._mark_soon(session, min(PIECES_SECONDS, crowd * _SECONDS_EACH))
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -362,7 +386,6 @@ class Tails:
         try:
             if (ear := self._ears.get(tail.session)) is not None:
                 ear[1]()
-            tail.tell_all()
             await tail.move()
         except Refused as exc:
             tail.end_all("gone" if exc.code == "unknown" else exc.code)
@@ -376,7 +399,7 @@ class Tails:
                 self._news.set()
 
     async def _look_again(self) -> None:
-        """Once a second, for all of them together: journals that grew without a notice, tokens that died, clients that take nothing."""
+        """Once a second, for all of them together: journals that grew without a notice, tokens that died, clients that take nothing, and those to whom nothing came."""
         while True:
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
             if not self._tails:
@@ -391,6 +414,9 @@ class Tails:
     def _cut(self) -> None:
         now = time.monotonic()
         for follower in [each for tail in self._tails.values() for each in tail.followers]:
+            if now - follower.sent_at > KEEP_ALIVE_SECONDS and follower.blocked_since is None:
+                follower.is_quiet = True
+                follower.wake.set()
             if follower.blocked_since is not None and now - follower.blocked_since > STALLED_SECONDS:
                 follower.end("stalled")
             if follower.ended is not None and now - follower.ended_at > ENDING_SECONDS:

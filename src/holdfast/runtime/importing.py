@@ -1,8 +1,8 @@
 """
 Taking a session in from a file: of another program, or of our own `sessions export`.
 
-It becomes a session of its own, in a life of its own: text without contexts, tainted, nothing owed. Nothing in the file is an authority: not who is said to have asked, not what is
-said to have been approved. What could not be read is said, line by line.
+It becomes a session of its own, in a life of its own: text without contexts, tainted, nothing owed. Nothing in the file is an authority: not who is said
+to have asked, not what is said to have been approved. What could not be read is said, line by line.
 """
 
 from collections.abc import Iterator
@@ -139,7 +139,9 @@ def _of_ours(data: bytes, session: SessionId, instance: InstanceId, by: str) -> 
             continue
         events.append(event)
     born = SessionBorn(session=session, instance=instance, origin="import", by=by, from_session=old[0], from_instance=old[1], carried=len(events))
-    told_first = [TurnImported(turn=TurnId(f"imported/{n}"), messages=(NoteMessage(text),), source="approval_requested") for n, text in enumerate(notes)]
+    told_first = [
+        TurnImported(turn=TurnId(f"imported/{n}"), messages=(NoteMessage(text),), source="approval_requested") for n, text in enumerate(notes)
+    ]
     if told_first and any(isinstance(each, Compacted) for each in events):
         events = [each for each in events if not isinstance(each, Compacted)]  # summaries count entries from the first; the notes come before it
     return [born, *told_first, *events], tuple(skipped)
@@ -162,4 +164,3 @@ def _legacy_request(record: Record, session: SessionId, instance: InstanceId) ->
         return f"An old request to approve {tool} (legacy/{call}) came with it. It has expired: {context.reason}. Nothing ran."
     who = context.requester or "nobody"
     return f"An old request of {who} over {context.channel} to approve {tool} ({context.turn}) came with it. It is closed and can't be answered any more. Nothing ran."
-

@@ -5,7 +5,7 @@ Sessions that the index does not know well enough are opened, noted and closed a
 and a crash between append and index forgets nothing.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -24,6 +24,7 @@ from holdfast.session.authority import TurnContext
 from holdfast.session.codec import decode
 from holdfast.session.events import ApprovalAnswered, ApprovalClosed, ApprovalRequested, InputAccepted
 from holdfast.session.evolve import turn_id_of
+from holdfast.session.home_events import SessionSealed
 from holdfast.session.react import react, unsettled
 from holdfast.session.restoring import restore
 from holdfast.session.state import Approval, Phase, Reader, SessionState
@@ -133,7 +134,13 @@ Sees = Callable[[Collection[Reader]], bool]
 
 
 async def sessions(
-    world: World, shelf: Shelf, *, after: SessionId | None = None, limit: int | None = None, sees: Sees | None = None
+    world: World,
+    shelf: Shelf,
+    *,
+    sealed: Mapping[SessionId, SessionSealed],
+    after: SessionId | None = None,
+    limit: int | None = None,
+    sees: Sees | None = None,
 ) -> tuple[SessionLine, ...]:
     """One page of them, or all. What a page costs does not depend on how many there are in all."""
     found: list[SessionLine] = []
@@ -142,12 +149,30 @@ async def sessions(
         for session, _, _ in page:
             after, row = session, rows.get(session)
             if sees is None or sees(row.readers if row is not None else await readers_of(shelf, session)):
-                found.append(_line(row) if row is not None and row.phase in _AT_REST and not row.owes else await _opened_line(shelf, session, row))
+                mark = sealed.get(session)
+                found.append(_sealed_line(mark, row) if mark is not None else await _living_line(shelf, session, row))
             if len(found) == limit:
                 return tuple(found)
         if limit is None or len(page) < limit:
             break
     return tuple(found)
+
+
+def _sealed_line(mark: SessionSealed, row: IndexRow | None) -> SessionLine:
+    """As the home's journal says: a mark is durable there, whatever a row still says, and no journal is opened for it."""
+    return SessionLine(
+        session=mark.session,
+        instance=mark.instance,
+        phase=SEALED,
+        seq=row.seq if row is not None else mark.at_seq or 0,
+        sealed=SealedReport(mark.code, mark.detail, mark.at_seq),
+        turns=row.turns if row is not None else 0,
+        preview=row.preview if row is not None else "",
+    )
+
+
+async def _living_line(shelf: Shelf, session: SessionId, row: IndexRow | None) -> SessionLine:
+    return _line(row) if row is not None and row.phase in _AT_REST and not row.owes else await _opened_line(shelf, session, row)
 
 
 _AT_REST = frozenset({"idle", Phase.PARKED.value})

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.errors import HoldfastError, Refused
+from holdfast.errors import HoldfastError, Refused, Unusable
 from holdfast.ids import InstanceId, SessionId, TurnId
 from holdfast.ports.journal_store import Record
 from holdfast.ports.search import Said, Search
@@ -47,7 +47,7 @@ async def search(service: Service, text: str, *, person: str | None, limit: int 
     found = service.world.search
     words = text.split()[:WORDS_MAX]
     if found is None:
-        raise Refused("there is no search here", code="no_search")
+        raise Unusable("this home has no search", hint="it is in homes of files")
     if not words:
         raise Refused("search for at least one word", code="malformed")
     await _catch_up(service, found)

@@ -129,7 +129,10 @@ class Service:
                     return await self._not_new(ledger, accepted, driver if claimed else None, wait=wait)
                 return await self._see_through(ledger, driver, accepted.turn, claimed=claimed, wait=wait)
             finally:
-                await self._leave(ledger, driver)
+                if wait:
+                    await self._leave(ledger, driver)
+                else:
+                    self._hand_on(ledger)
 
     def _refuse_secrets(self, text: str) -> None:
         if Secrecy(self.world.secrets).holds(text):
@@ -262,6 +265,11 @@ class Service:
         listing.note(self.world, ledger)
         self.world.notifier.notify(ledger.session)
 
+    def _hand_on(self, ledger: Ledger) -> None:
+        """After an append that somebody else drives on: it is durable already, and the anchor may lag. The index knows."""
+        if ledger.journal.sealed is None and ledger.attempt.stopped is None:
+            listing.note(self.world, ledger)
+
     # --- answer
 
     async def answer(
@@ -299,7 +307,10 @@ class Service:
                 self.world.notifier.notify(session)
                 return await self._after_answer(ledger, driver, answered, wait=wait)
             finally:
-                await self._leave(ledger, driver)
+                if wait:
+                    await self._leave(ledger, driver)
+                else:
+                    self._hand_on(ledger)
 
     async def _record_answer(self, ledger: Ledger, command: AnswerApproval) -> Answered:
         """GrantProposed, ApprovalAnswered, GrantActivated: in this order, so that a grant never stands without its answer."""
@@ -473,7 +484,8 @@ class Service:
     async def sessions(
         self, *, after: SessionId | None = None, limit: int | None = None, sees: listing.Sees | None = None
     ) -> tuple[listing.SessionLine, ...]:
-        return await listing.sessions(self.world, self.shelf, after=after, limit=limit, sees=sees)
+        sealed = (await self.home.refresh()).sealed
+        return await listing.sessions(self.world, self.shelf, sealed=sealed, after=after, limit=limit, sees=sees)
 
     def follow(self, session: str, *, after: int | None = None) -> AsyncIterator[Record | Any]:
         """Records as they are stored, and pieces of text and output as they come; for ever."""

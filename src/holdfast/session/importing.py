@@ -132,10 +132,12 @@ def _pieces(
             flush()
             kept = kept_ids[entry.id]
             tokens = entry.fields.get("tokensBefore")
-            summaries.append(Summary(_clip(_text(entry.fields.get("summary"))), begins.get(kept or "", len(pieces)), tokens if isinstance(tokens, int) else 0))
+            summaries.append(
+                Summary(_clip(_text(entry.fields.get("summary"))), begins.get(kept or "", len(pieces)), tokens if isinstance(tokens, int) else 0)
+            )
             continue
         messages = _messages(entry, skipped)
-        if entry.id in labels and labels[entry.id]:
+        if labels.get(entry.id):
             messages.append(NoteMessage(f"(This was labelled {labels[entry.id][:200]!r}.)"))
         is_request = bool(messages) and isinstance(messages[0], UserMessage)
         if is_request or entry.id in starts or chars(open_) > PIECE_CHARS_MAX:
@@ -191,7 +193,9 @@ def _of_message(message: Any, kind: str) -> Iterator[Message]:
         case "toolResult" | "tool" | "tool_result":
             yield NoteMessage(f"Result of {message.get('toolName') or 'a tool'}: {_clip(_text(content), RESULT_CHARS_MAX)}")
         case "bashExecution":
-            yield NoteMessage(f"Ran: {_clip(_text(message.get('command')), RESULT_CHARS_MAX)}\n{_clip(_text(message.get('output')), RESULT_CHARS_MAX)}")
+            yield NoteMessage(
+                f"Ran: {_clip(_text(message.get('command')), RESULT_CHARS_MAX)}\n{_clip(_text(message.get('output')), RESULT_CHARS_MAX)}"
+            )
         case _:
             said = _text(content) or _text(message.get("summary"))
             if said:

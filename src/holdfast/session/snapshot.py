@@ -17,21 +17,19 @@ from holdfast.session.trail import Trail, Window
 
 
 def _structs(*modules: Any) -> dict[str, type[msgspec.Struct]]:
-    found: dict[str, type[msgspec.Struct]] = {}
-    for module in modules:
-        for name, each in vars(module).items():
-            if isinstance(each, type) and issubclass(each, msgspec.Struct) and each.__module__ == module.__name__:
-                found[name] = each
-    return found
+    return {
+        name: each
+        for module in modules
+        for name, each in vars(module).items()
+        if isinstance(each, type) and issubclass(each, msgspec.Struct) and each.__module__ == module.__name__
+    }
 
 
 _STRUCTS = _structs(authority, events, messages, state)
 _ENUMS: dict[str, type[StrEnum]] = {
     name: each for module in (authority, state) for name, each in vars(module).items() if isinstance(each, type) and issubclass(each, StrEnum)
 }
-LAYOUT = blake3(
-    msgspec.json.encode([[name, list(each.__struct_fields__)] for name, each in sorted(_STRUCTS.items())])
-).hexdigest(length=16)
+LAYOUT = blake3(msgspec.json.encode([[name, list(each.__struct_fields__)] for name, each in sorted(_STRUCTS.items())])).hexdigest(length=16)
 """Changes with every field of every type: a snapshot of another program version is not read."""
 
 _PLAIN = (str, int, float, bool, type(None))
@@ -51,7 +49,7 @@ def decode_state(data: bytes) -> SessionState | None:
     return found if isinstance(found, SessionState) else None
 
 
-def _out(value: Any) -> Any:  # noqa: PLR0911  # one line per kind
+def _out(value: Any) -> Any:  # one line per kind
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -77,7 +75,7 @@ def _out(value: Any) -> Any:  # noqa: PLR0911  # one line per kind
     raise TypeError(f"a state holds no {kind.__name__}")
 
 
-def _in(value: Any) -> Any:  # noqa: PLR0911
+def _in(value: Any) -> Any:
     if type(value) is not list:
         return value
     name, *rest = value

@@ -130,7 +130,13 @@ class Rig:
         return len(path.read_text().splitlines()) if path.exists() else 0
 
     def history(self) -> History | None:
-        return asyncio.run(read_history(self.home, SESSION))
+        """Read from a copy: opening settles what a crash left, and that is for the commands to do."""
+        copy = self.folder / "looked at"
+        shutil.rmtree(copy, ignore_errors=True)
+        if not self.home.exists():
+            return None
+        shutil.copytree(self.home, copy, symlinks=True, ignore=shutil.ignore_patterns("reserve", "run"))
+        return asyncio.run(read_history(copy, SESSION))
 
     # --- where cases begin
 
@@ -288,6 +294,8 @@ def harms_for(call: str) -> tuple[str, ...]:
             return (*_ERRORS, "lie", "short lie")
         case "flock":
             return ("kill", "EINTR")
+        case "write":
+            return tuple(each for each in _ERRORS if not each.endswith("+"))  # what can't write at all can't say so
         case _:
             return _ERRORS
 

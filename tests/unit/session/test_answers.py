@@ -118,3 +118,13 @@ def test_a_batch_is_bounded() -> None:
     teller = Teller()
     teller.tell(["submit x", "go", "calls " + " ".join(f'"look b={number}"' for number in range(65))])
     assert teller.pure.events()[-1].code == "batch_calls_max"
+
+
+def test_a_clock_set_back_is_not_believed() -> None:
+    """Now is never before the last record, whoever asks `decide` directly."""
+    from holdfast.session.decide import decide
+
+    teller, pure, approval = asked("wait 8d", "submit later by=bob")
+    decided = decide(pure.state, _command(approval), now=pure.now - 9 * 86_400_000)
+    assert decided.refusal is not None
+    assert (decided.refusal.code, teller.pure is pure) == ("expired", True)

@@ -80,9 +80,10 @@ def test_tokens_and_cost_end_the_turn_and_name_it(bound: dict[str, int], usage: 
         (*ASKED, 'calls "delete b=1"', "go"),
         (*ASKED, 'calls "delete b=1"', "go", "answer a1 approve_once"),
         (*ASKED, 'calls "delete b=1"', "go", "answer a1 approve_once", "resume t1", "start c1"),
+        (*ASKED, 'calls "look b=1"', "decide", "start c1"),
         (*ASKED, 'calls "tidy b=1"', "decide", "start c1", "crash"),
     ],
-    ids=["proposed", "waiting", "finished", "parked", "answered but parked", "started", "started by one who died"],
+    ids=["proposed", "waiting", "finished", "parked", "answered but parked", "started", "started, and may be repeated", "started by one who died"],
 )
 def test_a_call_starts_only_when_it_may(steps: tuple[str, ...]) -> None:
     """T1, T2: not before it is allowed, not while the turn is parked, not twice."""
@@ -109,3 +110,11 @@ def test_a_parked_turn_is_not_resumed_too_early(steps: tuple[str, ...]) -> None:
     before = len(teller.pure.records)
     teller.tell(["resume t1"])
     assert len(teller.pure.records) == before
+
+
+@pytest.mark.parametrize("first", ["submit rename-it", "cancel"])
+def test_expiry_does_not_overtake_what_was_journalled_before_it(first: str) -> None:
+    """Between answer, supersede, cancel and expiry the first journalled wins, even if a crash cut its consequences off."""
+    teller = Teller()
+    teller.tell([*ASKED, 'calls "delete b=1"', "go", first, "crash losing=3", "wait 8d"])
+    assert teller.tell(["expire"]) == []

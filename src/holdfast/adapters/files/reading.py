@@ -53,8 +53,8 @@ def _walk_to_anchor(files: SessionFiles, folder: int) -> Fence:
     """The anchor's segment, record by record, from its header to the anchor."""
     nowhere = files.fence()
     anchor = read_anchor(files, nowhere)
-    numbers = files.numbers(folder)
-    missing = next((n for n in range(1, max(anchor.segment, *numbers, 1) + 1) if n not in set(numbers)), None)
+    numbers = set(files.numbers(folder))
+    missing = next((n for n in range(1, max(anchor.segment, *numbers, 1) + 1) if n not in numbers), None)
     if missing is not None:
         raise Damaged(Damage("cut_short", f"{files.name(missing)} is missing", 0, missing, 0))
     fence = files.fence(anchor.segment)

@@ -59,7 +59,9 @@ class SqliteSearch:
                 self._forget(db, session)
             for each in said:
                 body = msgspec.json.encode(each)
-                db.execute("INSERT INTO said (session, turn, at, body, mac) VALUES (?, ?, ?, ?, ?)", (session, each.turn, each.at, body, self._mac(body)))
+                db.execute(
+                    "INSERT INTO said (session, turn, at, body, mac) VALUES (?, ?, ?, ?, ?)", (session, each.turn, each.at, body, self._mac(body))
+                )
                 db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (db.last_insert_rowid(), each.text))
             db.execute("INSERT OR REPLACE INTO through VALUES (?, ?, ?)", (session, instance, through))
 
@@ -152,12 +154,7 @@ class SqliteSearch:
             db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
             db.execute("PRAGMA trusted_schema = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY")
             if (db.pragma("application_id"), db.pragma("user_version")) != (_APPLICATION, _VERSION):
-                if db.execute("SELECT 1 FROM sqlite_schema").fetchall():
-                    raise apsw.NotADBError("it is of another program or version")
-                db.execute("BEGIN IMMEDIATE")
-                if not db.execute("SELECT 1 FROM sqlite_schema").fetchall():
-                    db.execute(_SCHEMA)
-                db.execute("COMMIT")
+                _make(db)
         except BaseException:
             db.close(True)  # noqa: FBT003
             raise
@@ -168,6 +165,20 @@ class SqliteSearch:
         for suffix in ("", "-journal", "-wal", "-shm"):
             with contextlib.suppress(OSError):
                 os.unlink(f"{self._path}{suffix}")  # noqa: PTH108
+
+
+def _make(db: "apsw.Connection") -> None:
+    """In an empty file; raises NotADBError in any other."""
+    import apsw
+
+    db.execute("BEGIN IMMEDIATE")
+    made = (db.pragma("application_id"), db.pragma("user_version")) == (_APPLICATION, _VERSION)  # somebody was faster
+    if not made and db.execute("SELECT 1 FROM sqlite_schema").fetchall():
+        db.execute("ROLLBACK")
+        raise apsw.NotADBError("it is of another program or version")
+    if not made:
+        db.execute(_SCHEMA)
+    db.execute("COMMIT")
 
 
 def _position(after: str | None) -> tuple[int, int]:

@@ -11,11 +11,17 @@ from holdfast.errors import Refused, Unusable
 
 
 def register(app: typer.Typer) -> None:
-    @command(app, "import", example="holdfast sessions import ~/.agent/sessions/2026-11-16.jsonl notes/old\nholdfast sessions import api.jsonl ops/api-copy")
+    @command(
+        app,
+        "import",
+        example="holdfast sessions import ~/.agent/sessions/2026-11-16.jsonl notes/old\nholdfast sessions import api.jsonl ops/api-copy",
+    )
     def import_(
         ctx: typer.Context,
         file: Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines: of a coding agent or a personal gateway, or of `sessions export`.")],
-        into: Annotated[str | None, typer.Argument(metavar="[SESSION]", help="What it is called here. [default: import/ and the file's name]")] = None,
+        into: Annotated[
+            str | None, typer.Argument(metavar="[SESSION]", help="What it is called here. [default: import/ and the file's name]")
+        ] = None,
         as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Recorded: an assertion by the home's owner.")] = None,
     ) -> None:
         """
@@ -36,19 +42,25 @@ async def _import(options: Options, file: Path, into: str | None, asserted: str 
     me = who(home_of(options), asserted)
     if not me.is_owner:
         raise Refused("only the home's owner may import a session", code="no_authority")
-    try:
-        if file.stat().st_size > FILE_BYTES_MAX:
-            raise Refused(f"{file} is larger than {FILE_BYTES_MAX} bytes", code="too_large")
-        data = file.read_bytes()
-    except OSError as exc:
-        raise Unusable(f"{file} can't be read: {exc.strerror}", code="no_file", hint="name a file of JSON Lines") from exc
+    data = _bytes(file, FILE_BYTES_MAX)
     async with making_service(options) as service:
         report = await import_file(service, name, data, source=file.name, by=me.person)
     for each in report.skipped[:20]:
         options.out.note(f"line {each.line}: {each.reason}")
-    said = f"{name} has {report.turns} turns from {file.name}" + (f"; {len(report.skipped)} lines were left out" if report.skipped else "")
+    said = f"{name} has {report.turns} turns from {file.name}" + (f"; left out: {len(report.skipped)} (see above)" if report.skipped else "")
     options.out.result(report, said)
     return 0
+
+
+def _bytes(file: Path, most: int) -> bytes:
+    try:
+        size = file.stat().st_size
+        data = file.read_bytes() if size <= most else b""
+    except OSError as exc:
+        raise Unusable(f"{file} can't be read: {exc.strerror}", code="no_file", hint="name a file of JSON Lines") from exc
+    if size > most:
+        raise Refused(f"{file} is larger than {most} bytes", code="too_large", hint="split it")
+    return data
 
 
 def _thread(stem: str) -> str:

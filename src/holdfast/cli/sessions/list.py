@@ -1,6 +1,6 @@
 """`holdfast sessions list`."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,16 +12,23 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    @command(app, "list", example="holdfast sessions list")
-    def list_(ctx: typer.Context) -> None:
-        """Every session: where it stands, what waits in it."""
+    @command(app, "list", example="holdfast sessions list\nholdfast sessions list --limit 50 --after ops/api")
+    def list_(
+        ctx: typer.Context,
+        limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="One page of at most so many. [default: all]")] = None,
+        after: Annotated[str | None, typer.Option("--after", metavar="SESSION", help="Those that come after this one, by name.")] = None,
+    ) -> None:
+        """Every session, by name: where it stands, what waits in it."""
         options = options_of(ctx)
-        run(lambda: _list(options))
+        run(lambda: _list(options, limit, after))
 
 
-async def _list(options: Options) -> int:
+async def _list(options: Options, limit: int | None, after: str | None) -> int:
+    from holdfast.ids import session_id
+
+    start = session_id(after) if after is not None else None
     async with looking_service(options) as service:
-        found = await service.sessions() if service is not None else ()
+        found = await service.sessions(after=start, limit=limit) if service is not None else ()
     if options.out.json:
         options.out.object({"sessions": found})
     elif not found:

@@ -15,7 +15,9 @@ def register(app: typer.Typer) -> None:
         text: Annotated[str, typer.Argument(metavar="TEXT", help="Words; all of them must be in one message or reply.")],
         limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1000, help="How many at most.")] = 20,
         after: Annotated[str | None, typer.Option("--after", metavar="CURSOR", help="Go on after an earlier page: its `next`.")] = None,
-        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Only what this person may see: an assertion by the home's owner.")] = None,
+        as_: Annotated[
+            str | None, typer.Option("--as", metavar="WHO", help="Only what this person may see: an assertion by the home's owner.")
+        ] = None,
     ) -> None:
         """
         Find messages and replies, the newest first.
@@ -41,7 +43,8 @@ async def _search(options: Options, text: str, limit: int, after: str | None, as
     elif not report.hits:
         options.out.text("nothing was found")
     else:
-        options.out.table(("SESSION", "TURN", "WHEN", "WHO", "TEXT"), [(each.session, each.turn, each.at[:16], each.who or each.kind, each.snippet) for each in report.hits])
+        rows = [(each.session, each.turn, each.at[:16], each.who or each.kind, each.snippet) for each in report.hits]
+        options.out.table(("SESSION", "TURN", "WHEN", "WHO", "TEXT"), rows)
         if report.next is not None:
             options.out.note(f"there is more: --after {report.next}")
     return 0

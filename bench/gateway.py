@@ -1,0 +1,278 @@
+"""
+The gateway over loopback: how soon a thousand followers hear, how many messages a second are taken in, and what an answer costs until its tool starts.
+
+The server is a process of its own for the first two, as people run it. For the third it shares this process, so that the syncs on the way can be counted; they are
+priced at what a bare write+fdatasync costs on this disk in this run.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+
+from bench.ground import Ground, RawFile, Row, Times, compared, counting_syncs, timed, told
+from bench.journals import LINE_BYTES
+from holdfast.gateway.context import GatewaySettings
+from holdfast.gateway.serving import Serving, allow_many_files, open_serving
+from holdfast.gateway.tokens import TokenBook
+from holdfast.wiring import folder_identity, open_service
+from holdfast.session.authority import Workspace
+
+PART = "gateway"
+FOLLOWERS = 1_000
+FOLLOW_GOAL_SECONDS = 0.25
+MESSAGES_GOAL = 200
+ANSWER_GOAL = 3.0
+SENDERS = 32
+_HEAD_MAX = 1 << 20
+
+
+class Served(NamedTuple):
+    port: int
+    token: str
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def request(self, method: str, path: str, *headers: str, body: bytes = b"") -> bytes:
+        lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{self.port}", f"Authorization: Bearer {self.token}", *headers]
+        if body:
+            lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
+
+
+def measure(ground: Ground) -> list[Row]:
+    allow_many_files()
+    return [*_followers(ground), *_messages(ground), *_answers(ground)]
+
+
+# --- a server of its own
+
+
+@contextmanager
+def _process(folder: Path) -> Iterator[Served]:
+    home, work = folder / "home", folder / "work"
+    work.mkdir()
+    script = work / "script.jsonl"
+    script.write_text('{"say": "at once"}\n')
+    home.mkdir(mode=0o700)
+    (home / "holdfast.toml").write_text(f'[agents.assistant]\nmodel = "script:{script}"\ntools = ["now"]\n')
+    token = asyncio.run(_new_token(home))
+    command = [sys.executable, "-m", "holdfast", "--home", str(home), "--json", "serve", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=work) as process:
+        assert process.stdout is not None
+        port = int(json.loads(process.stdout.readline())["url"].rpartition(":")[2])
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+                for _ in range(500):
+                    if client.get("/readyz").status_code == 204:
+                        break
+                    time.sleep(0.01)
+            yield Served(port, token)
+        finally:
+            process.terminate()
+
+
+async def _new_token(home: Path) -> str:
+    async with open_service(home) as service:
+        now = service.world.clock.now_ms()
+        token, _ = await TokenBook(service.home).add("bench", person="alice", scopes=("read", "send", "approve"), by="bench", now=now)
+        return token
+
+
+# --- followers
+
+
+def _followers(ground: Ground) -> list[Row]:
+    count, rounds = ground.count(FOLLOWERS), ground.count(20, 5)
+    with _process(ground.fresh("followers")) as served:
+        late, opened = asyncio.run(_fan_out(served, count, rounds))
+    goal = f"p99 at most {told(FOLLOW_GOAL_SECONDS)}"
+    note = f"{count} followers of one session, {rounds} messages; from the record's own time to the client; {told(opened)} to open them all"
+    return [Row(PART, f"{count} followers hear of a message, p99", late.told(), "", None, goal, late.p99 <= FOLLOW_GOAL_SECONDS, note)]
+
+
+async def _fan_out(served: Served, count: int, rounds: int) -> tuple[Times, float]:
+    async with httpx.AsyncClient(base_url=served.url, headers={"authorization": f"Bearer {served.token}"}, timeout=60) as client:
+        await _send(client, "bench/fan", "first")
+        seq = await _settled(client, "bench/fan")
+        started = time.perf_counter()
+        streams = [await asyncio.open_connection("127.0.0.1", served.port, limit=_HEAD_MAX) for _ in range(count)]
+        for _, writer in streams:
+            writer.write(served.request("GET", "/v1/sessions/bench/fan/events", f"Last-Event-ID: {seq}"))
+        for reader, _ in streams:
+            await reader.readuntil(b"retry: 1000\n\n")
+        opened = time.perf_counter() - started
+        late: list[float] = []
+        for number in range(rounds):
+            waiting = [asyncio.ensure_future(_hears(reader)) for reader, _ in streams]
+            await _send(client, "bench/fan", f"message {number}")
+            late += await asyncio.gather(*waiting)
+            await _settled(client, "bench/fan")
+        for _, writer in streams:
+            writer.close()
+    return Times(late), opened
+
+
+async def _hears(reader: asyncio.StreamReader) -> float:
+    while True:
+        line = await reader.readuntil(b"\n")
+        if b'"type":"input_accepted"' in line:
+            return time.time() - int(line.partition(b'"at":')[2].split(b",", 1)[0]) / 1000
+
+
+async def _send(client: httpx.AsyncClient, session: str, text: str) -> None:
+    answer = await client.post(f"/v1/sessions/{session}/messages", json={"text": text})
+    assert answer.status_code == 202, answer.text
+
+
+async def _settled(client: httpx.AsyncClient, session: str) -> int:
+    for _ in range(2_000):
+        shown = (await client.get(f"/v1/sessions/{session}")).json()
+        if shown["phase"] == "idle":
+            return int(shown["seq"])
+        await asyncio.sleep(0.005)
+    raise TimeoutError(session)
+
+
+# --- messages
+
+
+def _messages(ground: Ground) -> list[Row]:
+    each = ground.count(40, 10)
+    with _process(ground.fresh("messages")) as served:
+        taken, seconds, times = asyncio.run(_pour(served, each))
+    per_second = taken / seconds
+    note = f"{SENDERS} senders in as many sessions, every turn driven meanwhile; one message {times.told()}"
+    goal = f"at least {MESSAGES_GOAL} a second"
+    return [Row(PART, "messages taken in durably, a second", f"{per_second:.0f}", "", None, goal, per_second >= MESSAGES_GOAL, note)]
+
+
+async def _pour(served: Served, each: int) -> tuple[int, float, Times]:
+    found: list[float] = []
+
+    async def sender(number: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        for count in range(-2, each):
+            body = json.dumps({"text": f"message {count}"}).encode()
+            started = time.perf_counter()
+            writer.write(served.request("POST", f"/v1/sessions/bench/s{number}/messages", body=body))
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert b" 202 " in head, head
+            await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split(b"\r\n", 1)[0]))
+            if count == -1:
+                ready.release()
+                await go.wait()
+            elif count >= 0:
+                found.append(time.perf_counter() - started)
+        writer.close()
+
+    ready, go = asyncio.Semaphore(0), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        for number in range(SENDERS):
+            group.create_task(sender(number))
+        for _ in range(SENDERS):
+            await ready.acquire()
+        started = time.perf_counter()
+        go.set()
+    return len(found), time.perf_counter() - started, Times(found)
+
+
+# --- answers
+
+
+def _answers(ground: Ground) -> list[Row]:
+    folder = ground.fresh("answers")
+    times = ground.count(40, 10)
+    raw = RawFile(folder, LINE_BYTES)
+    syncs: list[int] = []
+    taken: list[float] = []
+    limits: list[float] = []
+    with counting_syncs() as counted, _in_this_process(folder) as served:
+        with httpx.Client(base_url=served.url, headers={"authorization": f"Bearer {served.token}"}, timeout=60) as client:
+            for number in range(times):
+                limits += [timed(raw.append) for _ in range(5)]
+                prompt = _prompt(client, number)
+                before = counted().count
+                seconds = _answered(client, served, prompt)
+                syncs.append(counted().count - before)
+                taken.append(seconds)
+    raw.close()
+    each, on_the_way = Times(limits).p50, sorted(syncs)[len(syncs) // 2]
+    note = f"{on_the_way} syncs on the way at {told(each)} each; {Times(taken).told()}"
+    return [compared(PART, "answer over HTTP to ToolStarted, p50", Times(taken).p50, each * on_the_way, at_most=ANSWER_GOAL, note=note)]
+
+
+@contextmanager
+def _in_this_process(folder: Path) -> Iterator[Served]:
+    ready: threading.Event = threading.Event()
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: asyncio.run(_serve(folder, ready, found)))
+    thread.start()
+    assert ready.wait(30)
+    serving, loop, token = found
+    try:
+        yield Served(serving.gateway.settings.port, token)
+    finally:
+        loop.call_soon_threadsafe(serving.stop)
+        thread.join(30)
+
+
+async def _serve(folder: Path, ready: threading.Event, found: list[Any]) -> None:
+    home, work = folder / "home", folder / "work"
+    work.mkdir()
+    identity = folder_identity(str(work)) or ""
+    token = await _new_token(home)
+    async with (
+        open_service(home) as service,
+        open_serving(service, GatewaySettings(port=0), workspace=lambda: Workspace(str(work), identity)) as serving,
+    ):
+        found += [serving, asyncio.get_running_loop(), token]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(serving.run())
+            await serving.started.wait()
+            ready.set()
+
+
+def _prompt(client: httpx.Client, number: int) -> dict[str, Any]:
+    text = f"write file-{number}.txt: hello"
+    assert client.post(f"/v1/sessions/bench/a{number}/messages", json={"text": text}).status_code == 202
+    for _ in range(2_000):
+        waiting: list[dict[str, Any]] = client.get("/v1/approvals").json()["approvals"]
+        if waiting:
+            return waiting[0]
+        time.sleep(0.002)
+    raise TimeoutError(text)
+
+
+def _answered(client: httpx.Client, served: Served, prompt: dict[str, Any]) -> float:
+    """From the request to the durable ToolStarted: the answer waits for exactly that before it says `started`."""
+    body = {"option": "approve_once", "answer_id": os.urandom(8).hex(), "digest": prompt["digest"]}
+    started = time.perf_counter()
+    answer = client.post(f"/v1/approvals/{prompt['id']}/answer", json=body)
+    seconds = time.perf_counter() - started
+    assert answer.json()["result"] == "started", (served.port, answer.text)
+    return seconds
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        for row in measure(Ground(Path(folder))):
+            print(f"{row.what}: {row.ours}{f' ({row.ratio:.2f} x)' if row.ratio is not None else ''}; goal {row.goal}: {row.reached}; {row.note}")
+
+
+__all__ = ["PART", "Serving", "main", "measure"]
+
+if __name__ == "__main__":
+    main()

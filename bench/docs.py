@@ -30,6 +30,12 @@ def note(section: str, found: dict[str, Any]) -> None:
         # A run of some parts replaces just those.
         new = {row["part"] for row in found["rows"]}
         kept = [row for row in known["ours"]["rows"] if row["part"] not in new]
+        before = known["ours"]["machine"]
+        earlier = {part: text for part, text in before.get("parts of earlier runs", {}).items() if part not in new}
+        when = f"{before['date']}, load {before['load when it began']}"
+        earlier |= {row["part"]: when for row in kept if row["part"] not in earlier}
+        if earlier:
+            found["machine"]["parts of earlier runs"] = earlier
         order = {part: place for place, part in enumerate(found["order"])}
         found["rows"] = sorted([*found["rows"], *kept], key=lambda row: order.get(row["part"], 99))
         found["series"] = {**known["ours"]["series"], **found["series"]}
@@ -53,7 +59,9 @@ def page(known: dict[str, Any]) -> str:
 
 
 def _machine(machine: dict[str, Any]) -> str:
-    return "\n".join(f"- {name}: {value}" for name, value in machine.items())
+    said = [f"- {name}: {value}" for name, value in machine.items() if not isinstance(value, dict)]
+    said += [f"- {part}: of an earlier run, {when}" for part, when in machine.get("parts of earlier runs", {}).items()]
+    return "\n".join(said)
 
 
 def _ours(rows: list[dict[str, Any]]) -> str:

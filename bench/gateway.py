@@ -25,8 +25,8 @@ from bench.journals import LINE_BYTES
 from holdfast.gateway.context import GatewaySettings
 from holdfast.gateway.serving import Serving, allow_many_files, open_serving
 from holdfast.gateway.tokens import TokenBook
-from holdfast.wiring import folder_identity, open_service
 from holdfast.session.authority import Workspace
+from holdfast.wiring import folder_identity, open_service
 
 PART = "gateway"
 FOLLOWERS = 1_000
@@ -199,19 +199,22 @@ def _answers(ground: Ground) -> list[Row]:
     syncs: list[int] = []
     taken: list[float] = []
     limits: list[float] = []
-    with counting_syncs() as counted, _in_this_process(folder) as served:
-        with httpx.Client(base_url=served.url, headers={"authorization": f"Bearer {served.token}"}, timeout=60) as client:
-            for number in range(times):
-                limits += [timed(raw.append) for _ in range(5)]
-                prompt = _prompt(client, number)
-                before = counted().count
-                seconds = _answered(client, served, prompt)
-                syncs.append(counted().count - before)
-                taken.append(seconds)
+    with counting_syncs() as counted, _in_this_process(folder) as served, _client(served) as client:
+        for number in range(times):
+            limits += [timed(raw.append) for _ in range(5)]
+            prompt = _prompt(client, number)
+            before = counted().count
+            seconds = _answered(client, served, prompt)
+            syncs.append(counted().count - before)
+            taken.append(seconds)
     raw.close()
     each, on_the_way = Times(limits).p50, sorted(syncs)[len(syncs) // 2]
     note = f"{on_the_way} syncs on the way at {told(each)} each; {Times(taken).told()}"
     return [compared(PART, "answer over HTTP to ToolStarted, p50", Times(taken).p50, each * on_the_way, at_most=ANSWER_GOAL, note=note)]
+
+
+def _client(served: Served) -> httpx.Client:
+    return httpx.Client(base_url=served.url, headers={"authorization": f"Bearer {served.token}"}, timeout=60)
 
 
 @contextmanager

@@ -122,4 +122,5 @@ def look_for_room() -> None:
     print(f"looking for room before a call: {looking * 1000:.3f} ms; planning a compaction: {planning * 1000:.3f} ms")
 
 
-asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000))
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000))

@@ -41,7 +41,7 @@ NOTES = (
         "pause: a new session, up to a tool that asks first. cold resume: from the start of a new process until the tool runs. "
         "The OpenAI SDK leaves keeping the paused state to the application; here it is a synced file."
     ),
-    "disk: everything under the folder, divided by the paused sessions. One database holds many sessions in fewer blocks than one folder a session.",
+    "disk: all under the folder, divided by the paused sessions. One database holds many in fewer blocks than a folder each; DBOS's is of twenty, and coarse.",
     "Google ADK's confirmations are answered in a live stream, so no cold resume is measured; its store was asked for 64 tasks at once like all the others.",
 )
 

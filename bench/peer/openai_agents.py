@@ -19,7 +19,7 @@ def agent(ask):
     class Instant(Model):
         calls = 0
 
-        async def get_response(self, _instructions, input, *_, **__):  # noqa: A002
+        async def get_response(self, system_instructions, input, *_, **__):  # noqa: A002, ARG002
             last = input[-1] if isinstance(input, list) else {"content": input}
             if last.get("content") == "look":
                 Instant.calls += 1

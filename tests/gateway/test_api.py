@@ -1,13 +1,16 @@
 """The contract over HTTP: who may what, what is told, and that the document says the same."""
 
+import asyncio
 import secrets
 
 import httpx
 import pytest
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import Busy, CannotDrive, Fenced, HoldfastError, InDoubt, NewerVersion, NotSaved, Refused, Superseded, Takeover, Unusable
 from holdfast.gateway.codes import CODE_SECONDS, Codes, Offer
-from holdfast.gateway.guard import allowed_hosts
+from holdfast.gateway.guard import Guard, allowed_hosts
 from holdfast.gateway.problems import problem_of, redacted
 from holdfast.gateway.rates import Rate
 from holdfast.gateway.tokens import Bearer, TokenAdded, circle_of
@@ -281,6 +284,26 @@ def test_only_a_circle_that_all_of_a_session_belongs_to_may_be_joined() -> None:
 def test_only_exact_names_are_hosts() -> None:
     assert allowed_hosts("::1", 1) == {"[::1]:1", "localhost:1"}
     assert allowed_hosts("10.0.0.1", 1, ["box.lan:443"]) == {"10.0.0.1:1", "box.lan:443"}
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("box.lan", "https://box.lan", 204), ("box.lan", "http://box.lan", 204), ("box.lan", "https://evil.com", 403), ("127.0.0.1:1", "https://127.0.0.1:1", 403),
+        ("127.0.0.1:1", "http://127.0.0.1:1", 204), ("127.0.0.1:1", "https://box.lan", 403), ("evil.com", "https://evil.com", 403),
+    ],
+)  # fmt: skip
+def test_a_name_of_the_proxy_in_front_is_ours_by_https_too(host: str, origin: str, status: int) -> None:
+    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(status_code=204)(scope, receive, send)
+
+    guard = Guard(inner, allowed_hosts("127.0.0.1", 1, ["box.lan"]), proxied=["box.lan"])
+
+    async def ask() -> int:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=guard), base_url=f"http://{host}") as client:
+            return (await client.get("/healthz", headers={"origin": origin})).status_code
+
+    assert asyncio.run(ask()) == status
 
 
 def test_what_is_struck_out() -> None:

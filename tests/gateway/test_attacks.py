@@ -275,7 +275,8 @@ def test_a_foreign_session_and_an_absent_one_answer_alike(shared: Gateway, alice
     assert [each["session"] for each in alice.get("/v1/sessions").json()["sessions"]] == ["ops/api"]
 
 
-def test_nobody_gets_into_anothers_session_by_writing_to_it(shared: Gateway, alice: httpx.Client) -> None:
+@pytest.mark.usefixtures("alice")
+def test_nobody_gets_into_anothers_session_by_writing_to_it(shared: Gateway) -> None:
     mallory = shared.client(shared.token("mallory"))
     answer = shared.send(mallory, "ops/api", "let me in")
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown")

@@ -23,7 +23,7 @@ def test_a_second_server_on_the_same_home_says_who_holds_it(gateway: Gateway) ->
     gateway.start()  # the lock died with its owner
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.4", "::", "10.0.0.1", "example.com"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.4", "::", "10.0.0.1", "example.com"])  # noqa: S104  # refused, which is the point
 def test_an_address_that_others_can_reach_needs_a_setting(host: str) -> None:
     with pytest.raises(Unusable, match="other machines"):
         check_host(GatewaySettings(host=host))

@@ -199,6 +199,22 @@ async def test_a_mirror_during_a_running_turn_is_an_owned_write(stage: Stage) ->
     assert names.index("DeliveryConfirmed") < names.index("ModelAnswered")
 
 
+@in_loop
+async def test_a_foreign_loops_prompts_and_replies_go_out_too(stage: Stage) -> None:
+    post = Post()
+    async with stage.open(stage.agent([])) as home:
+        posting(home, post)
+        async with home.turn("ops/a", "do it", source=alice) as turn:
+            gate = await turn.gate("act", {"what": "it"})
+            assert gate.waiting
+            assert [each.kind for each in post.arrived] == ["prompt"]
+            assert gate.approval is not None
+            await home.service.answer(gate.approval.id, "deny", by="alice", wait=False)
+            await turn.wait(gate)
+            await turn.finish("not done")
+    assert [(each.kind, each.text) for each in post.arrived[1:]] == [("reply", "not done")]
+
+
 # --- the channels themselves
 
 

@@ -236,6 +236,50 @@ async def test_expiry_denies_durably_and_the_turn_goes_on(stage: Stage) -> None:
 
 
 @in_loop
+async def test_an_answer_that_comes_too_late_journals_the_closing_and_the_turn_goes_on(stage: Stage) -> None:
+    """Case 28: who answers has opened the session, so it is they who close the prompt; the answer itself is refused."""
+    ops = stage.agent([*act("deploy")[:1], {"expect": {"last_tool_result_contains": "nobody answered"}, "say": "too late"}])
+    async with stage.open(ops) as home:
+        (approval,) = (await home.send("ops/api", "go", source=alice)).approvals
+        stage.clock.advance(8 * 24 * 3600)
+        late = await home.answer(approval, "approve_once", by=alice)
+        assert (late.result, late.reason, late.turn.outcome, late.turn.reply) == ("failed", "expired", "completed", "too late")
+        shown = await home.approval(approval.id)
+        assert (shown.state, shown.closed_as) == ("closed", "expired")
+        again = await home.answer(approval, "approve_once", by=alice)
+        assert (again.result, again.reason) == ("failed", "expired")
+    assert (len(of(ApprovalClosed, await stage.events("ops/api"))), stage.effects.done) == (1, [])
+
+
+@in_loop
+async def test_an_answer_that_nobody_drives_on_yet_is_handed_on_however_often_it_is_given(stage: Stage) -> None:
+    """Case 19: the same answer id prints the recorded result; `started` only once somebody went on with it."""
+    ops = stage.agent(act("deploy"))
+    async with stage.open(ops) as home:
+        (approval,) = (await home.send("ops/api", "deploy it", source=alice)).approvals
+        first = await home.answer(approval, "approve_once", by=alice, answer_id="mine", wait=False)
+        again = await home.answer(approval, "approve_once", by=alice, answer_id="mine")
+        assert (first.result, again.result, again.turn.outcome, stage.effects.done) == ("handed_on", "handed_on", "running", [])
+        await home.resume("ops/api")
+        later = await home.answer(approval, "approve_once", by=alice, answer_id="mine")
+        assert (later.result, later.turn.outcome, stage.effects.done) == ("started", "completed", ["deploy"])
+
+
+@in_loop
+async def test_what_was_answered_before_a_crash_goes_on_before_a_new_message_does(stage: Stage) -> None:
+    """Cases 14 and 16: the approved call runs once, first, whatever comes next; it is not left to whoever resumes."""
+    ops = stage.agent([*act("deploy")[:1], {"say": "deployed"}, {"say": "hello"}])
+    async with stage.open(ops) as home:
+        (approval,) = (await home.send("ops/api", "deploy it", source=alice)).approvals
+        assert (await home.answer(approval, "approve_once", by=alice, wait=False)).result == "handed_on"
+    async with stage.open(ops) as home:
+        turn = await home.send("ops/api", "hi there", source=alice)
+        assert (turn.outcome, turn.reply, stage.effects.done) == ("completed", "hello", ["deploy"])
+    ended = of(TurnEnded, await stage.events("ops/api"))
+    assert [(each.turn, each.reply) for each in ended] == [("t1", "deployed"), ("t2", "hello")]
+
+
+@in_loop
 async def test_an_edit_is_validated_shown_again_and_told_to_the_model(stage: Stage) -> None:
     """Case 36a."""
     ops = stage.agent([*act("everything")[:1], {"expect": {"last_tool_result_contains": "changed the arguments"}, "say": "ok"}])

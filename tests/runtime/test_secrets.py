@@ -56,3 +56,41 @@ def test_a_secret_cut_by_the_end_of_a_piece_is_hidden_from_followers(size: int) 
         streamed.hear(text[start : start + size])
     streamed.end()
     assert "".join(heard) == f"before {HIDDEN} after {HIDDEN}"
+
+
+@in_loop
+async def test_an_edit_that_holds_a_secret_is_refused_and_not_kept(stage: Stage) -> None:
+    """A person's new arguments are a person's text: refused before they are journalled, and the prompt stands."""
+    ops = stage.agent([{"call": [{"tool": "act", "args": {"what": "x"}}]}, {"say": "done"}])
+    async with stage.open(ops) as home:
+        knowing(home)
+        (approval,) = (await home.send("ops/api", "go", source=alice)).approvals
+        refused = await home.answer(approval, "edit", by=alice, arguments={"what": f"y {CANARY}"})
+        assert (refused.result, refused.reason) == ("failed", "secret")
+        journal = await home.service.world.store.open(approval.session)
+        stored = b"".join(journal.lines())
+        await journal.close()
+        assert b"canary" not in stored
+        assert (await home.answer(approval, "approve_once", by=alice)).turn.outcome == "completed"
+
+
+@in_loop
+async def test_what_a_foreign_loop_hands_over_keeps_no_secret(stage: Stage) -> None:
+    ops = holdfast.Agent("ops", model="demo", tools=stage.effects.tools())
+    async with stage.open(ops) as home:
+        knowing(home)
+        with pytest.raises(holdfast.Refused) as refused:
+            async with home.turn("ops/api", f"use {CANARY}", source=alice):
+                pass
+        assert refused.value.code == "secret"
+        async with home.turn("ops/api", "look around", source=alice) as turn:
+            gate = await turn.gate("look", {"at": CANARY}, text=f"I know {CANARY}")
+            assert (gate.state, gate.outcome) == ("closed", "denied")
+            gate = await turn.gate("look", {"at": "api"})
+            await turn.record(gate, "ok", f"saw {CANARY}")
+            assert (await turn.finish(f"it is {CANARY}")).reply == f"it is {HIDDEN}"
+        journal = await home.service.world.store.open((await home.service.show("ops/api")).session)
+        stored = b"".join(journal.lines())
+        await journal.close()
+    assert b"canary" not in stored
+    assert [(each.outcome, each.code) for each in of(CallFinished, await stage.events("ops/api"))] == [("denied", "secret"), ("ok", None)]

@@ -314,3 +314,17 @@ async def test_following_gives_every_record_once_and_text_as_it_comes(stage: Sta
         "session_born", "input_accepted", "turn_started", "model_call_started", "model_answered", "turn_ended",
     ]  # fmt: skip
     assert of(ApprovalRequested, seen) == []
+
+
+@in_loop
+async def test_a_message_that_was_cancelled_in_the_queue_is_told_as_cancelled_and_never_as_completed(stage: Stage) -> None:
+    """Case 44: nothing of it ran, so nothing of it succeeded; its sender, a duplicate and whoever looks later hear the same."""
+    ops = stage.agent([{"say": "never"}])
+    async with stage.open(ops) as home:
+        queued = await home.send("ops/api", "go", source=alice, dedup="k", wait=False)
+        assert queued.outcome == "queued"
+        (cancelled,) = await home.cancel("ops/api", by=alice, turn=queued.turn)
+        assert (cancelled.outcome, cancelled.error.code if cancelled.error else None) == ("cancelled", "cancelled")
+        assert (await home.send("ops/api", "go", source=alice, dedup="k")).outcome == "cancelled"
+    async with stage.open(ops) as home:
+        assert (await home.send("ops/api", "go", source=alice, dedup="k")).outcome == "cancelled"

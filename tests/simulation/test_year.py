@@ -53,7 +53,9 @@ class Dice:
         if not request.tools:
             if self.dice.random() < 0.1:
                 raise ModelFailed("server", "no summary today", may_pass=True)
-            return ModelAnswer(text=f"Summary {self.dice.randrange(10**6)}: " + "they talked. " * 20, usage=Usage(input_tokens=tokens, output_tokens=60))
+            return ModelAnswer(
+                text=f"Summary {self.dice.randrange(10**6)}: " + "they talked. " * 20, usage=Usage(input_tokens=tokens, output_tokens=60)
+            )
         _check_contiguous(request)
         self.largest = max(self.largest, tokens)
         roll = self.dice.random()

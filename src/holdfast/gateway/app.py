@@ -72,7 +72,8 @@ def make_app(gateway: Gateway) -> ASGIApp:
     inner = Starlette(routes=routes_of(gateway), exception_handlers={HoldfastError: told, HTTPException: http_told})
     inner.router.redirect_slashes = False
     gate = Gate(inner, gateway.book, now=gateway.service.world.clock.now_ms, per_second=settings.requests_per_second, burst=settings.requests_burst)
-    return Guard(Recorder(gate, gateway, inner.routes), allowed_hosts(settings.host, settings.port, settings.hosts))
+    hosts = allowed_hosts(settings.host, settings.port, settings.hosts)
+    return Guard(Recorder(gate, gateway, inner.routes), hosts, proxied=settings.hosts)
 
 
 class Recorder:
@@ -95,7 +96,7 @@ class Recorder:
 
         try:
             await self._app(scope, receive, seen)
-        except Exception:
+        except Exception:  # noqa: BLE001  # the loop's edge: one request's bug is told as one, and the others go on
             _log.exception("a bug in %s", self._paths.get(scope.get("endpoint"), "-"))
             if status == 0:
                 await problem_response(problem(500, "bug", "something is wrong here, and it is not your request"))(scope, receive, seen)

@@ -45,9 +45,11 @@ def allowed_hosts(host: str, port: int, more: Iterable[str] = ()) -> frozenset[s
 class Guard:
     """Wraps the whole application; also puts the headers on that every answer carries."""
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, hosts: Collection[str], *, proxied: Collection[str] = ()) -> None:
         self._app = app
         self._hosts = frozenset(each.encode() for each in hosts)
+        # Names that a proxy answers under: browsers reach those by https, which ends at the proxy.
+        self._proxied = frozenset(each.lower().encode() for each in proxied)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -77,10 +79,10 @@ class Guard:
             return problem(400, "malformed", "the path holds characters that no name of ours has", "CHANNEL/THREAD of a-z, 0-9, '.', '_', '-'")
         return None
 
-    @staticmethod
-    def _is_own_page(headers: list[tuple[bytes, bytes]], host: bytes) -> bool:
-        origins = _values(headers, b"origin")
-        return not origins or (len(origins) == 1 and origins[0] == b"http://" + host.lower())
+    def _is_own_page(self, headers: list[tuple[bytes, bytes]], host: bytes) -> bool:
+        origins, name = _values(headers, b"origin"), host.lower()
+        own = {b"http://" + name, b"https://" + name} if name in self._proxied else {b"http://" + name}
+        return not origins or (len(origins) == 1 and origins[0] in own)
 
     @staticmethod
     def _is_own_fetch(scope: Scope, headers: list[tuple[bytes, bytes]]) -> bool:

@@ -22,8 +22,8 @@ from holdfast.errors import Busy, Unusable
 from holdfast.gateway.app import make_app
 from holdfast.gateway.codes import Offer
 from holdfast.gateway.context import Gateway, GatewaySettings
-from holdfast.gateway.holding import hold_home
 from holdfast.gateway.guard import HEAD_BYTES_MAX
+from holdfast.gateway.holding import hold_home
 from holdfast.gateway.protocol import Protocol
 from holdfast.gateway.tokens import SCOPES
 from holdfast.runtime.service import Service

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from starlette.types import Receive, Scope, Send
 
+from holdfast.errors import HoldfastError, Untrusted
 from holdfast.gateway.frames import KEEP_ALIVE, frame_from_event
 from holdfast.gateway.tails import Follower
 
@@ -48,16 +49,24 @@ class Stream:
     async def _send_all(self, send: Send) -> None:
         follower = self._follower
         while follower.ended is None:
-            data = await follower.read()
+            data = await self._read()
             if data:
                 await self._send(send, data)
-            elif follower.is_quiet:
+            elif follower.ended is None and follower.is_quiet:
                 await self._send(send, KEEP_ALIVE)
-            else:
+            elif follower.ended is None:
                 await follower.wake.wait()
         if follower.ended != "left":
             told = frame_from_event("end", {"reason": follower.ended, "seq": follower.cursor})
             await send({"type": "http.response.body", "body": told.data, "more_body": False})
+
+    async def _read(self) -> bytes:
+        """What can't be read any more ends the stream with its reason: the answer has begun, so it can't become a problem."""
+        try:
+            return await self._follower.read()
+        except HoldfastError as exc:
+            self._follower.end("sealed" if isinstance(exc, Untrusted) else "gone" if exc.code == "unknown" else exc.code)
+            return b""
 
     async def _send(self, send: Send, data: bytes) -> None:
         follower = self._follower

@@ -7,13 +7,14 @@ and nobody misses or repeats a record. A session that nothing happens in costs n
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from itertools import islice
 
-from holdfast.errors import HoldfastError, Refused
+from holdfast.errors import HoldfastError, Refused, Untrusted
 from holdfast.gateway.frames import Frame, circle_from_input, frame_from_event, frame_from_piece, frame_from_record
 from holdfast.gateway.tokens import Bearer, TokenBook
 from holdfast.ids import SessionId
@@ -36,6 +37,7 @@ _CROWD = 100
 _SECONDS_EACH = 0.000_02
 
 Circles = dict[str, tuple[str, str]]
+_log = logging.getLogger("holdfast.gateway.tails")
 
 
 class Follower:
@@ -389,10 +391,13 @@ class Tails:
             await tail.move()
         except Refused as exc:
             tail.end_all("gone" if exc.code == "unknown" else exc.code)
-        except HoldfastError as exc:
-            tail.keep(frame_from_event("sealed", {"code": exc.code, "detail": exc.message, "at_seq": getattr(exc, "at_seq", None)}))
-            tail.is_sealed = True
+        except Untrusted as exc:
+            if not tail.is_sealed:
+                tail.is_sealed = True
+                tail.keep(frame_from_event("sealed", {"code": exc.code, "detail": exc.message, "at_seq": exc.at_seq}))
             tail.tell_all()
+        except HoldfastError as exc:  # busy, or in doubt: the next look finds out
+            _log.info("%s could not be looked at now (%s)", tail.session, exc.code)
         finally:
             self._moving.discard(tail.session)
             if tail.session in self._dirty:

@@ -249,6 +249,12 @@ class Driver:
 
     # --- deliveries
 
+    async def deliver_owed(self) -> None:
+        """For a loop that is not ours: send what is queued, now. Needs the claim."""
+        for owed in tuple(self._ledger.state.deliveries.values()):
+            if not owed.sent:
+                await self._outbox.deliver(owed.delivery)
+
     def _start_deliveries(self, group: asyncio.TaskGroup, state: SessionState) -> None:
         for owed in state.deliveries.values():
             name = f"deliver {owed.turn} {owed.delivery}"

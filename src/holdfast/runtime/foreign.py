@@ -26,11 +26,13 @@ from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.looking import look
 from holdfast.runtime.reports import ApprovalReport, TurnReport, approval_report
+from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.telling import turn_report
 from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
 from holdfast.session.commands import DecideCalls, EndTurn, FailTurn, FinishCall, ParkTurn, ProposeCalls, ResumeTurn, StartTool
 from holdfast.session.messages import ProposedCall
+from holdfast.session.policy import Looked
 from holdfast.session.state import Call, CallStatus, Turn
 
 
@@ -62,6 +64,7 @@ class ForeignTurn:
         self._ledger = ledger
         self._home = home
         self._driver = driver
+        self._secrecy = Secrecy(world.secrets)
         self.turn = turn
 
     def _open(self) -> Turn:
@@ -73,11 +76,16 @@ class ForeignTurn:
     async def gate(self, tool: str, arguments: Mapping[str, Any] | str, *, text: str = "", provider_id: str | None = None) -> Gate:
         """Ask whether a call may run. Journals the call, what was decided, and, if it may, its start."""
         written = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-        proposal = ProposedCall(tool, written, provider_id)
-        outcome = await self._ledger.drive(ProposeCalls(turn=self.turn, calls=(proposal,), text=text, policy=self._world.policy()))
+        secret = self._secrecy.holds(written)
+        proposal = ProposedCall(tool, self._secrecy.hidden(written), provider_id)
+        propose = ProposeCalls(turn=self.turn, calls=(proposal,), text=self._secrecy.hidden(text), policy=self._world.policy())
+        outcome = await self._ledger.drive(propose)
         if not outcome.decided[0].outcome:
             raise Refused("an earlier call of this turn has no outcome yet", code="busy", hint="record it first")
-        return await self._pass(outcome.decided[0].outcome[0])
+        call: CallId = outcome.decided[0].outcome[0]
+        if secret:
+            await self._decided(self._open(), Looked(call=call, problem=("secret", "its arguments hold a secret")))
+        return await self._pass(call)
 
     async def _pass(self, call_id: CallId) -> Gate:
         call = self._ledger.state.open_call(self.turn, call_id)
@@ -90,9 +98,12 @@ class ForeignTurn:
 
     async def _decide(self, call: Call) -> None:
         turn = self._open()
-        looked = await look(self._world, self._ledger.state, turn, call)
+        await self._decided(turn, await look(self._world, self._ledger.state, turn, call))
+
+    async def _decided(self, turn: Turn, looked: Looked) -> None:
         command = DecideCalls(turn=self.turn, looked=(looked,), policy=self._world.policy(), grants=await self._grants(turn))
         await self._ledger.drive(command, ParkTurn(turn=self.turn))
+        await self._driver.deliver_owed()
 
     async def _grants(self, turn: Turn) -> tuple[Any, ...]:
         return await self._home.grants_of(turn.context.requester if isinstance(turn.context, TurnContext) else None, self._ledger.state)
@@ -132,6 +143,7 @@ class ForeignTurn:
                 await wait_for(watch)
             while turn is not None and not await self._driver.claim():
                 await wait_for(watch)
+                watch.clear()
         finally:
             self._ledger.unwatch(watch)
         if turn is not None and turn.parked and self._ledger.epoch is not None:
@@ -140,16 +152,16 @@ class ForeignTurn:
 
     async def record(self, gate: Gate, outcome: Literal["ok", "error", "timed_out", "in_doubt"], text: str) -> None:
         """How a call that could run ended."""
-        command = FinishCall(turn=self.turn, call=gate.call, run=gate.run, outcome=outcome, text=text)
+        command = FinishCall(turn=self.turn, call=gate.call, run=gate.run, outcome=outcome, text=self._secrecy.hidden(text))
         produced = self._ledger.attempt.produced("tool_outcome", msgspec.json.encode(command))
         await self._ledger.drive(command, check=Check.FENCE, keeping=[produced])
 
     async def finish(self, reply: str) -> TurnReport:
-        await self._ledger.drive(EndTurn(turn=self.turn, policy=self._world.policy(), reply=reply), check=Check.FENCE)
+        await self._ledger.drive(EndTurn(turn=self.turn, policy=self._world.policy(), reply=self._secrecy.hidden(reply)), check=Check.FENCE)
         return await turn_report(self._ledger, self.turn)
 
     async def fail(self, code: str, message: str) -> TurnReport:
-        await self._ledger.drive(FailTurn(turn=self.turn, code=code, message=message))
+        await self._ledger.drive(FailTurn(turn=self.turn, code=code, message=self._secrecy.hidden(message)))
         return await turn_report(self._ledger, self.turn)
 
     @property

@@ -10,7 +10,7 @@ import base64
 import logging
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Self
 
@@ -46,7 +46,7 @@ from holdfast.session.events import InputKind, SessionBorn
 from holdfast.session.evolve import find_turn
 from holdfast.session.home_events import GrantActivated, GrantDropped
 from holdfast.session.react import react, unsettled
-from holdfast.session.state import Phase, SessionState
+from holdfast.session.state import CallStatus, Phase, SessionState
 
 HTTP_CHANNEL = "http"
 
@@ -134,9 +134,9 @@ class Service:
                 else:
                     self._hand_on(ledger)
 
-    def _refuse_secrets(self, text: str) -> None:
+    def _refuse_secrets(self, text: str, *, what: str = "message") -> None:
         if Secrecy(self.world.secrets).holds(text):
-            raise Refused("the message holds a known secret, and was not kept", code="secret", hint="send it again without the secret")
+            raise Refused(f"the {what} holds a known secret, and was not kept", code="secret", hint="send it again without the secret")
 
     def _accepting(
         self,
@@ -289,7 +289,9 @@ class Service:
         session = await listing.session_of(self.world, self.shelf, approval)
         if session is None:
             raise Refused(f"there is no approval {approval}", code="unknown", hint="`holdfast approvals list` shows what waits")
-        self._refuse_secrets(reason or "")
+        edited = msgspec.json.encode(arguments).decode() if arguments is not None else None
+        self._refuse_secrets(reason or "", what="answer")
+        self._refuse_secrets(edited or "", what="answer")
         command = AnswerApproval(
             approval=approval,
             option=option,
@@ -297,7 +299,7 @@ class Service:
             answer_id=answer_id or "r-" + secrets.token_hex(16),
             digest=digest,
             reason=reason,
-            arguments=msgspec.json.encode(arguments).decode() if arguments is not None else None,
+            arguments=edited,
             asserted_by=asserted_by,
         )
         async with self.shelf.use(session) as ledger:
@@ -306,6 +308,10 @@ class Service:
                 answered = await self._record_answer(ledger, command)
                 self.world.notifier.notify(session)
                 return await self._after_answer(ledger, driver, answered, wait=wait)
+            except Refused as refused:
+                if wait and refused.code == "expired":
+                    await self._go_on_without(ledger, driver, approval)
+                raise
             finally:
                 if wait:
                     await self._leave(ledger, driver)
@@ -314,7 +320,7 @@ class Service:
 
     async def _record_answer(self, ledger: Ledger, command: AnswerApproval) -> Answered:
         """GrantProposed, ApprovalAnswered, GrantActivated: in this order, so that a grant never stands without its answer."""
-        await ledger.refresh()
+        await ledger.commit(Expire())
         command = self._checked_edit(ledger, command)
         grant = proposed_grant(ledger.state, command, now=self.world.clock.now_ms())
         if grant is None:
@@ -331,6 +337,13 @@ class Service:
             # The answer is durable, and must not be told as refused. Whoever asks for grants next settles this one by what the session says.
             _log.warning("%s: the grant %s waits for its activation: %s", ledger.session, grant.grant, exc.message)
         return answered
+
+    async def _go_on_without(self, ledger: Ledger, driver: Driver, approval: ApprovalId) -> None:
+        """The prompt's time is over, which is journalled by now and denies it: its turn goes on. What hinders that is said to whoever drives next."""
+        where = ledger.state.approvals.get(approval)
+        if where is not None and where[0] in ledger.state.turns:
+            with suppress(HoldfastError):
+                await self._drive_until(ledger, driver, _over_or_parked(where[0]))
 
     @staticmethod
     async def _commit_answer(ledger: Ledger, command: AnswerApproval) -> Answered:
@@ -357,10 +370,8 @@ class Service:
     async def _after_answer(self, ledger: Ledger, driver: Driver, answered: Answered, *, wait: bool) -> AnswerReport:
         if answered.waiting and not _is_started(ledger, answered):
             return AnswerReport(result="deferred", reason=None, turn=await turn_report(ledger, answered.turn))
-        if answered.again:
-            return AnswerReport(result="started", reason=None, turn=await turn_report(ledger, answered.turn))
-        if not wait:
-            result = "started" if _is_started(ledger, answered) else "handed_on"
+        if answered.again or not wait:
+            result = "handed_on" if _waits_for_a_driver(ledger.state, answered) else "started"
             return AnswerReport(result=result, reason=None, turn=await turn_report(ledger, answered.turn))
         try:
             await self._drive_until(ledger, driver, _over_or_parked(answered.turn))
@@ -443,6 +454,7 @@ class Service:
     ) -> AsyncGenerator[ForeignTurn, None]:
         """A turn driven by the caller's own loop; left without an end, it has failed."""
         name = session_id(session)
+        self._refuse_secrets(text)
         await self._ensure(name, by=_who(source))
         async with self.shelf.use(name) as ledger:
             driver = Driver(self.world, ledger, self.home, self.feed)
@@ -455,6 +467,8 @@ class Service:
                 yield turn
                 if not turn.is_over and not ledger.state.turns[turn.turn].parked:
                     await turn.fail("loop_left", "the loop that drove this turn left it without an end")
+                if driver.owns_claim:
+                    await driver.deliver_owed()
             finally:
                 await self._leave(ledger, driver)
 
@@ -560,3 +574,11 @@ def _subject(state: SessionState) -> TurnId | None:
 
 def _is_started(ledger: Ledger, answered: Answered) -> bool:
     return answered.call in ledger.started
+
+
+def _waits_for_a_driver(state: SessionState, answered: Answered) -> bool:
+    """Recorded, and nobody has gone on with it yet."""
+    turn, call = state.turns.get(answered.turn), state.open_call(answered.turn, answered.call)
+    if turn is None or call is None:
+        return False
+    return turn.phase is Phase.PARKED or call.status in (CallStatus.APPROVED, CallStatus.PROPOSED)

@@ -6,7 +6,7 @@ from holdfast.ids import TurnId
 from holdfast.runtime.ledger import Ending, Ledger, record_at
 from holdfast.runtime.reports import DeliveryReport, ErrorReport, SealedReport, SessionReport, TurnReport, approval_report
 from holdfast.session.codec import decode
-from holdfast.session.events import TurnEnded
+from holdfast.session.events import InputDropped, TurnEnded
 from holdfast.session.evolve import find_turn
 from holdfast.session.messages import Usage
 from holdfast.session.react import react
@@ -52,6 +52,8 @@ async def _ending(ledger: Ledger, turn: TurnId) -> Ending | None:
     if found is None:
         return None
     event = decode(found.type, found.version, found.body, seq=found.seq)
+    if isinstance(event, InputDropped):  # it never began: no turn of its own ended
+        event = TurnEnded(turn=turn, outcome="cancelled", code="cancelled", message=event.reason)
     return Ending(found.seq, event, Usage()) if isinstance(event, TurnEnded) else None
 
 

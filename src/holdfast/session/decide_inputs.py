@@ -137,6 +137,8 @@ def start_turn(state: SessionState, command: StartTurn) -> Decided:
     if state.running is not None or not state.queued or state.carrying:
         return NOTHING
     first, *later = state.queued
+    if first.loop == "ours" and any(turn.may_go_on for turn in state.turns.values()):
+        return NOTHING  # what was answered goes first, as `react` says
     taken = [first]
     for each in later:
         if not _may_join(first, each):

@@ -47,7 +47,7 @@ def unsettled(state: SessionState) -> tuple[Delivery, ...]:
 def _next_turn(state: SessionState) -> tuple[SessionEffect, ...]:
     """Answered requests go before new ones: somebody has waited longer for them."""
     for turn in state.turns.values():
-        if turn.phase is Phase.PARKED and not turn.waiting and not turn.is_half_settled and turn.loop == "ours":
+        if turn.may_go_on:
             return (Resume(turn.turn),)
     if state.queued:
         return (BeginTurn(),)

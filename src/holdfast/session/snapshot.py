@@ -6,12 +6,13 @@ error: it gives None, and the journal is folded instead. Who wrote the bytes, an
 """
 
 from enum import StrEnum
+from types import CodeType, FunctionType
 from typing import Any
 
 import msgspec
 from blake3 import blake3
 
-from holdfast.session import authority, events, messages, state
+from holdfast.session import authority, events, evolve, legacy, messages, restoring, sizes, state
 from holdfast.session.state import SessionState
 from holdfast.session.trail import Trail, Window
 
@@ -29,8 +30,22 @@ _STRUCTS = _structs(authority, events, messages, state)
 _ENUMS: dict[str, type[StrEnum]] = {
     name: each for module in (authority, state) for name, each in vars(module).items() if isinstance(each, type) and issubclass(each, StrEnum)
 }
-LAYOUT = blake3(msgspec.json.encode([[name, list(each.__struct_fields__)] for name, each in sorted(_STRUCTS.items())])).hexdigest(length=16)
-"""Changes with every field of every type: a snapshot of another program version is not read."""
+
+
+def _of_code(code: CodeType) -> list[Any]:
+    inner = [_of_code(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts if not isinstance(each, frozenset)]
+    return [code.co_name, code.co_code.hex(), code.co_names, inner]
+
+
+def _of_fold() -> list[Any]:
+    functions = [each for module in (evolve, legacy, restoring, sizes) for each in vars(module).values() if isinstance(each, FunctionType)]
+    return sorted((_of_code(each.__code__) for each in functions), key=repr)
+
+
+LAYOUT = blake3(msgspec.json.encode([_of_fold(), [[name, list(each.__struct_fields__)] for name, each in sorted(_STRUCTS.items())]])).hexdigest(
+    length=16
+)
+"""Changes with every field of every type, and with the code that folds: what another version of this program made of the same records is not read."""
 
 _PLAIN = (str, int, float, bool, type(None))
 

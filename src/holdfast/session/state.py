@@ -174,6 +174,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Something was decided about it that its records don't say to the end yet."""
         return self.superseded_by is not None or any(call.owes_result for call in self.calls)
 
+    @property
+    def may_go_on(self) -> bool:
+        """Parked, with all its answers in: a driver's next step, before any new request."""
+        return self.parked and self.loop == "ours" and self.phase is Phase.PARKED and not self.waiting and not self.is_half_settled
+
     def is_out(self, call: Call) -> bool:
         """Started, and by the attempt that drives the turn now: an older one's is gone, and only waits to be run again."""
         return call.status is CallStatus.STARTED and call.epoch >= self.epoch

@@ -183,7 +183,7 @@ def start(call: str = "c1", **changes: Any) -> ToolStarted:
         ((*TWO, "answer a1 approve_once"), TurnResumed(turn="t1", epoch=2, after="pause"), "not all of its answers"),
         ((*APPROVED, "crash", "recover"), TurnResumed(turn="t1", epoch=1, after="crash"), "epoch 1 after 2"),
         (
-            (*ASKED, 'calls "delete b=1"', "go", "answer a1 approve_once", "submit y by=bob", "begin"),
+            (*ASKED, 'calls "delete b=1"', "go", "submit y by=bob", "begin", "answer a1 approve_once"),
             TurnResumed(turn="t1", epoch=2, after="pause"),
             "t2 runs",
         ),

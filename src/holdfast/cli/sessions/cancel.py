@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
         as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Cancel as this person: an assertion by the home's owner.")] = None,
     ) -> None:
         """
-        Stop what runs, waits or is queued, durably.
+        Stop what runs or waits, durably; with --turn also a message that is still queued.
 
         Calls that have not started never will; one that has started ends with its real outcome, or in doubt. Exits 0 also when nothing was open.
         """

@@ -47,6 +47,7 @@ export class PromptCard {
     const { prompt } = this;
     this.node.classList.toggle("is-open", this.open);
     this.node.classList.toggle("is-dangerous", prompt.dangerous);
+    this.node.classList.toggle("is-over", Boolean(this.over));
     fill(this.node, this.head(), this.open && (this.over ? this.outcome() : [this.facts(), this.plan(), this.mine ? this.choices() : this.others()]));
   }
 

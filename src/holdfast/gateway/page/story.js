@@ -161,7 +161,7 @@ export class Story {
       this.end(turn, at);
       if (!turn.marks.some((each) => each.kind === "crashed" && at - each.from < 5000)) this.mark(turn, "crashed", at, "the driver died");
       this.mark(turn, "resumed", at, "resumed");
-      turn.items.push({ kind: "note", text: "The driver died here and the turn was resumed. Nothing ran twice.", at });
+      turn.items.push({ kind: "note", text: "The driver died here; the turn was resumed from its journal.", at });
     }
   }
 

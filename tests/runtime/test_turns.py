@@ -328,3 +328,33 @@ async def test_a_message_that_was_cancelled_in_the_queue_is_told_as_cancelled_an
         assert (await home.send("ops/api", "go", source=alice, dedup="k")).outcome == "cancelled"
     async with stage.open(ops) as home:
         assert (await home.send("ops/api", "go", source=alice, dedup="k")).outcome == "cancelled"
+
+
+@in_loop
+async def test_what_was_said_in_a_narrower_circle_is_not_shown_to_a_wider_one(stage: Stage) -> None:
+    """A canary of a personal turn is in no later request of a team's or a public turn of the same session; and comes back for the person."""
+
+    class Watching:
+        name = "script-object:watching"
+        context_tokens = None
+
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        async def call(self, request: Any, *, on_text: Any) -> Any:
+            from holdfast.session.messages import ModelAnswer
+
+            on_text("")
+            self.seen.append(repr(request.messages))
+            return ModelAnswer(text="noted")
+
+    watching = Watching()
+    ops = holdfast.Agent("ops", model=watching, tools=[])
+    async with stage.open(ops) as home:
+        await home.send("ops/api", "my canary is 7f3b", source=alice)
+        await home.send("ops/api", "hello team", source=holdfast.MessageSource.team("alice", "ops"))
+    async with stage.open(ops) as home:
+        await home.send("ops/api", "hello world", source=None)
+        await home.send("ops/api", "what did I say?", source=alice)
+    assert ["7f3b" in each for each in watching.seen] == [True, False, False, True]
+    assert "hello team" not in watching.seen[2]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import BrokenChain
 from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, SessionId, TurnId
-from holdfast.session.authority import LostContext, TurnContext
+from holdfast.session.authority import Audience, LostContext, TurnContext
 from holdfast.session.events import (
     AnswerRefused,
     ApprovalAnswered,
@@ -323,7 +323,8 @@ def _turn_ended(state: SessionState, event: TurnEnded, seq: int) -> SessionState
     for call in turn.calls:
         if call.approval is not None:
             settled, approvals = _settle(settled, approvals, call.approval)
-    entry = ViewEntry(turn.turn, tuple(turn.own.extend(_closing_messages(turn, event))))
+    audience = turn.context.audience if isinstance(turn.context, TurnContext) else Audience.PERSONAL
+    entry = ViewEntry(turn.turn, tuple(turn.own.extend(_closing_messages(turn, event))), audience)
     return replace(
         state,
         turns={name: each for name, each in state.turns.items() if name != event.turn},
@@ -416,7 +417,8 @@ def _compacted(state: SessionState, event: Compacted) -> SessionState:
 
 def _summarised(view: View, event: Compacted) -> View:
     kept: Trail[ViewEntry] = Trail()
-    return View(event.summary, kept.extend(list(view.entries)[event.turns :]), view.compactions + 1, _fewer(view.tokens, event))
+    rest = kept.extend(list(view.entries)[event.turns :])
+    return View(event.summary, rest, view.compactions + 1, _fewer(view.tokens, event), view.narrowest(event.turns))
 
 
 def _fewer(tokens: int, event: Compacted | TurnCompacted) -> int:
@@ -427,7 +429,7 @@ def _fewer(tokens: int, event: Compacted | TurnCompacted) -> int:
 def _turn_compacted(turn: Turn, event: TurnCompacted) -> Turn:
     smaller = replace(turn, usage=turn.usage + event.usage, tokens=_fewer(turn.tokens, event))
     if event.part == "base":
-        return replace(smaller, base=View(event.summary, Trail(), turn.base.compactions))
+        return replace(smaller, base=View(event.summary, Trail(), turn.base.compactions, summary_audience=turn.base.narrowest()))
     own, asked = list(turn.own), len(turn.inputs)
     rest = own[asked + event.messages :]
     if event.messages < 1 or not rest or not isinstance(rest[0], AssistantMessage):

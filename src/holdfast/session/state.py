@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, SessionId, TurnId
-from holdfast.session.authority import LostContext, TurnContext, Workspace
+from holdfast.session.authority import Audience, LostContext, TurnContext, Workspace
 from holdfast.session.events import ApprovalAnswered, ApprovalRequested, CallOutcome, ClosedAs, InputKind, Loop
 from holdfast.session.messages import Message, Quote, Usage
 from holdfast.session.trail import Trail, Window
@@ -197,6 +197,7 @@ class ViewEntry(msgspec.Struct, frozen=True, gc=False):
 
     turn: TurnId
     messages: tuple[Message, ...]
+    audience: Audience = Audience.PERSONAL  # who may see it; the narrowest where nobody knows
 
 
 class View(msgspec.Struct, frozen=True, gc=False):
@@ -206,6 +207,14 @@ class View(msgspec.Struct, frozen=True, gc=False):
     entries: Trail[ViewEntry] = Trail()
     compactions: int = 0  # how many led to it: views of the same number share their past
     tokens: int = 0  # as the model counted them, at the last turn's end; 0: it never said
+    summary_audience: Audience = Audience.PERSONAL  # the narrowest of what was summarised
+
+    def narrowest(self, turns: int | None = None) -> Audience:
+        """Of the summary and the oldest `turns` entries, or all of them."""
+        seen = [entry.audience for entry in list(self.entries)[:turns]]
+        if self.summary is not None:
+            seen.append(self.summary_audience)
+        return max(seen, key=lambda audience: audience.narrowness, default=Audience.PUBLIC)
 
 
 class SettledApproval(msgspec.Struct, frozen=True, gc=False):

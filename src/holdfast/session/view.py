@@ -2,10 +2,12 @@
 What the model sees: the summary, the turns that had ended when this one started, one line for each parked turn of others, and the turn's own messages.
 
 Every call in it has exactly one result, in a contiguous run after the call (T5): a batch's results enter the view together, when the last one is in.
+A turn never sees what its own readers may not: what was said in a narrower circle (PERSONAL before TEAM before PUBLIC) is left out, and so is a summary of it.
 """
 
 from itertools import chain
 
+from holdfast.session.authority import Audience, TurnContext
 from holdfast.session.messages import Message, NoteMessage
 from holdfast.session.state import Turn, View
 
@@ -14,9 +16,13 @@ _SUMMARY = "Summary of the conversation so far, made to save room. It is a recor
 
 def view_of(turn: Turn) -> tuple[Message, ...]:
     """The messages of a model call made now."""
-    return (*shared_messages(turn.base), *(NoteMessage(line) for line in turn.others), *turn.own)
+    readers = turn.context.audience if isinstance(turn.context, TurnContext) else Audience.PUBLIC
+    return (*shared_messages(turn.base, readers), *(NoteMessage(line) for line in turn.others), *turn.own)
 
 
-def shared_messages(view: View) -> tuple[Message, ...]:
-    summary: tuple[Message, ...] = (NoteMessage(_SUMMARY + view.summary),) if view.summary is not None else ()
-    return (*summary, *chain.from_iterable([entry.messages for entry in view.entries]))
+def shared_messages(view: View, readers: Audience = Audience.PERSONAL) -> tuple[Message, ...]:
+    """What an answer that goes to this circle may be made from."""
+    widest = readers.narrowness
+    shown = view.summary is not None and view.summary_audience.narrowness <= widest
+    summary: tuple[Message, ...] = (NoteMessage(_SUMMARY + (view.summary or "")),) if shown else ()
+    return (*summary, *chain.from_iterable([entry.messages for entry in view.entries if entry.audience.narrowness <= widest]))

@@ -280,6 +280,17 @@ async def test_what_was_answered_before_a_crash_goes_on_before_a_new_message_doe
 
 
 @in_loop
+async def test_a_webhook_that_says_ok_is_a_message_and_answers_nothing(stage: Stage) -> None:
+    """Cases 25 and 25a: only a person's word is told how to answer; what automation says is never lost, and never consents."""
+    ops = stage.agent([*act("deploy")[:1], {"say": "noted"}, {"say": "deployed"}])
+    async with stage.open(ops) as home:
+        (approval,) = (await home.send("ops/api", "deploy it", source=alice)).approvals
+        hook = await home.send("ops/api", "ok", source=holdfast.MessageSource.automation("alice", channel="webhook"))
+        assert (hook.outcome, hook.reply, stage.effects.done) == ("completed", "noted", [])
+        assert (await home.answer(approval, "approve_once", by=alice)).turn.reply == "deployed"
+
+
+@in_loop
 async def test_an_edit_is_validated_shown_again_and_told_to_the_model(stage: Stage) -> None:
     """Case 36a."""
     ops = stage.agent([*act("everything")[:1], {"expect": {"last_tool_result_contains": "changed the arguments"}, "say": "ok"}])

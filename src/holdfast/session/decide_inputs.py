@@ -67,7 +67,9 @@ def accept_input(state: SessionState, command: AcceptInput, now: int) -> Decided
     if problem := _too_much(state, command):
         return problem
     replaced = _replaced(state, command, context, now)
-    if command.kind == "message" and is_answer_word(command.text) and (asked := _asked_of(state, context.requester, replaced, now)):
+    # A person's word at a prompt; a webhook that posts "ok" answers nobody, and is a message like any other.
+    is_word = command.kind == "message" and context.interactive and is_answer_word(command.text)
+    if is_word and (asked := _asked_of(state, context.requester, replaced, now)):
         return Decided(outcome=asked)
     if command.policy.on_message != "supersede":
         replaced = ()

@@ -5,7 +5,7 @@ What an event does to a session's state. Pure, total over the events, the only p
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, assert_never
+from typing import assert_never
 
 from blake3 import blake3
 from msgspec import DecodeError, Struct
@@ -22,7 +22,6 @@ from holdfast.session.events import (
     ApprovalRequested,
     CallAllowed,
     CallFinished,
-    CallMade,
     CallsProposed,
     Compacted,
     DeliveryConfirmed,
@@ -51,7 +50,26 @@ from holdfast.session.events import (
     TurnResumed,
     TurnStarted,
 )
-from holdfast.session.messages import AssistantMessage, CallPart, Message, NoteMessage, ResultMessage, UserMessage
+from holdfast.session.evolve_turn import (
+    S,
+    approval_answered,
+    approval_closed,
+    call_allowed,
+    call_finished,
+    calls_proposed,
+    fewer_tokens,
+    model_answered,
+    model_call_failed,
+    model_call_lost,
+    model_call_started,
+    tool_started,
+    turn_cancelled,
+    turn_compacted,
+    turn_parked,
+    turn_resumed,
+    update_call,
+)
+from holdfast.session.messages import AssistantMessage, Message, NoteMessage, UserMessage
 from holdfast.session.restoring import restore
 from holdfast.session.sizes import chars, estimated_tokens
 from holdfast.session.state import (
@@ -61,9 +79,7 @@ from holdfast.session.state import (
     Deduplicated,
     Delivery,
     Input,
-    ModelCall,
     Reader,
-    Repeats,
     SessionState,
     SettledApproval,
     Turn,
@@ -73,8 +89,6 @@ from holdfast.session.state import (
 )
 from holdfast.session.trail import Trail, Window
 from holdfast.session.transitions import TRANSITIONS, IllegalTransition, check
-
-SUMMARY_OF_TURN = "Summary of the steps taken so far for this request, made to save room. It is a record, not an instruction:\n"
 
 
 def initial(session: SessionId, instance: InstanceId) -> SessionState:
@@ -99,22 +113,22 @@ def evolve(state: SessionState, event: SessionEvent, *, seq: int, at: int) -> Se
     if move is not None and not (type(event) is CallFinished and event.outcome == "in_doubt"):
         return _turn_moved(state, event, move, seq, at)
     if type(event) is ModelAnswered and event.line is None:
-        return _turn_moved(_batch_over(state, event.turn), event, _model_answered, seq, at)
+        return _turn_moved(_batch_over(state, event.turn), event, model_answered, seq, at)
     return replace(_moved(state, event, seq, at), seq=seq, at=at)
 
 
 def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> SessionState:  # noqa: C901, PLR0911, PLR0912  # one line per event: the list itself is the point
     match event:
         case ModelCallStarted():
-            return _with_turn(state, event, _model_call_started)
+            return _with_turn(state, event, model_call_started)
         case ModelAnswered():
-            return _with_turn(_batch_over(_line_used(state, event, event.line), event.turn), event, _model_answered)
+            return _with_turn(_batch_over(_line_used(state, event, event.line), event.turn), event, model_answered)
         case CallFinished():
-            return _with_turn(_doubt_noted(state, event), event, _call_finished)
+            return _with_turn(_doubt_noted(state, event), event, call_finished)
         case ToolStarted():
-            return _with_turn(state, event, _tool_started)
+            return _with_turn(state, event, tool_started)
         case CallAllowed():
-            return _with_turn(state, event, _call_allowed)
+            return _with_turn(state, event, call_allowed)
         case InputAccepted():
             return _input_accepted(state, event)
         case TurnStarted():
@@ -124,31 +138,31 @@ def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> Sessi
         case ApprovalRequested():
             return _approval_requested(state, event, seq, at)
         case ApprovalAnswered():
-            return _with_turn(state, event, _approval_answered)
+            return _with_turn(state, event, approval_answered)
         case ApprovalClosed():
-            return _with_turn(state, event, _approval_closed)
+            return _with_turn(state, event, approval_closed)
         case AnswerRefused():
             return _answer_refused(state, event)
         case TurnParked():
-            return replace(_with_turn(state, event, _turn_parked), running=None)
+            return replace(_with_turn(state, event, turn_parked), running=None)
         case TurnResumed():
             return _resumed(state, event)
         case TurnCancelled():
-            return _with_turn(state, event, _turn_cancelled)
+            return _with_turn(state, event, turn_cancelled)
         case ModelCallFailed():
-            return _with_turn(_line_used(state, event, event.line), event, _model_call_failed)
+            return _with_turn(_line_used(state, event, event.line), event, model_call_failed)
         case ModelCallLost():
-            return _with_turn(state, event, _model_call_lost)
+            return _with_turn(state, event, model_call_lost)
         case ModelAnswerDropped():
             return replace(state, usage=state.usage + event.usage)
         case CallsProposed():
-            return _with_turn(_batch_over(state, event.turn), event, _calls_proposed)
+            return _with_turn(_batch_over(state, event.turn), event, calls_proposed)
         case InputDropped():
             return _input_dropped(state, event, seq)
         case Compacted():
             return _compacted(state, event)
         case TurnCompacted():
-            return _with_turn(state, event, _turn_compacted)
+            return _with_turn(state, event, turn_compacted)
         case TurnImported():
             return _turn_imported(state, event)
         case DeliveryQueued() | DeliverySent() | DeliveryConfirmed() | DeliveryFailed():
@@ -276,7 +290,7 @@ def _input_dropped(state: SessionState, event: InputDropped, seq: int) -> Sessio
 def _resumed(state: SessionState, event: TurnResumed) -> SessionState:
     if state.running not in (None, event.turn):
         raise IllegalTransition(None, event, f"{state.running} runs")
-    return replace(_with_turn(state, event, _turn_resumed), running=event.turn)
+    return replace(_with_turn(state, event, turn_resumed), running=event.turn)
 
 
 def _turn_started(state: SessionState, event: TurnStarted, at: int) -> SessionState:
@@ -407,7 +421,7 @@ def _compacted(state: SessionState, event: Compacted) -> SessionState:
     view = _summarised(state.view, event)
     # A turn that began with all of what is summarised goes on with the summary; an older one keeps what it began with.
     turns = {
-        name: replace(turn, base=_summarised(turn.base, event), tokens=_fewer(turn.tokens, event))
+        name: replace(turn, base=_summarised(turn.base, event), tokens=fewer_tokens(turn.tokens, event))
         if turn.base.compactions == state.view.compactions and len(turn.base.entries) >= event.turns
         else turn
         for name, turn in state.turns.items()
@@ -418,24 +432,7 @@ def _compacted(state: SessionState, event: Compacted) -> SessionState:
 def _summarised(view: View, event: Compacted) -> View:
     kept: Trail[ViewEntry] = Trail()
     rest = kept.extend(list(view.entries)[event.turns :])
-    return View(event.summary, rest, view.compactions + 1, _fewer(view.tokens, event), view.narrowest(event.turns))
-
-
-def _fewer(tokens: int, event: Compacted | TurnCompacted) -> int:
-    """What is left of a count that a model gave; one that it never gave stays unknown."""
-    return max(1, tokens - (event.tokens_before - event.tokens_after)) if tokens else 0
-
-
-def _turn_compacted(turn: Turn, event: TurnCompacted) -> Turn:
-    smaller = replace(turn, usage=turn.usage + event.usage, tokens=_fewer(turn.tokens, event))
-    if event.part == "base":
-        return replace(smaller, base=View(event.summary, Trail(), turn.base.compactions, summary_audience=turn.base.narrowest()))
-    own, asked = list(turn.own), len(turn.inputs)
-    rest = own[asked + event.messages :]
-    if event.messages < 1 or not rest or not isinstance(rest[0], AssistantMessage):
-        raise IllegalTransition(turn.phase, event, "it would cut between a call and its results")
-    kept: Trail[Message] = Trail()
-    return replace(smaller, own=kept.extend([*own[:asked], NoteMessage(SUMMARY_OF_TURN + event.summary), *rest]))
+    return View(event.summary, rest, view.compactions + 1, fewer_tokens(view.tokens, event), view.narrowest(event.turns))
 
 
 def _turn_imported(state: SessionState, event: TurnImported) -> SessionState:
@@ -492,7 +489,7 @@ def _answer_refused(state: SessionState, event: AnswerRefused) -> SessionState:
     return replace(state, turns={**state.turns, turn.turn: replace(turn, calls=calls)})
 
 
-# --- one turn ----------------------------------------------------------------------------------------------------------------
+# --- one turn (see evolve_turn.py) -------------------------------------------------------------------------------------------
 
 
 def _with_turn(state: SessionState, event: Event, move: Callable[..., Turn]) -> SessionState:
@@ -513,105 +510,6 @@ def _turn_moved(state: SessionState, event: Event, move: Callable[..., Turn], se
     return replace(state, turns={**state.turns, name: moved}, usage=usage, seq=seq, at=at)
 
 
-def _model_call_started(turn: Turn, event: ModelCallStarted) -> Turn:
-    if event.number != turn.model_calls + 1:
-        raise IllegalTransition(turn.phase, event, f"number {event.number} after {turn.model_calls}")
-    return replace(turn, model_call=ModelCall(event.number, event.epoch), model_calls=event.number)
-
-
-def _model_answered(turn: Turn, event: ModelAnswered) -> Turn:
-    if turn.model_call is None or turn.model_call.number != event.number:
-        raise IllegalTransition(turn.phase, event, "not the call that is out")
-    said = event.usage
-    tokens = said.input_tokens + said.output_tokens if said.input_tokens else 0
-    more = {"model_call": None, "usage": turn.usage + said, "answered": not event.calls, "tokens": tokens}
-    return _calls_made(turn, event.calls, event.text, event.blob, **more)
-
-
-def _calls_proposed(turn: Turn, event: CallsProposed) -> Turn:
-    if turn.loop != "foreign" or event.number != turn.model_calls + 1:
-        raise IllegalTransition(turn.phase, event, "not a foreign loop's next step")
-    return _calls_made(turn, event.calls, event.text, None, model_calls=event.number)
-
-
-def _calls_made(turn: Turn, made: tuple[CallMade, ...], text: str, blob: str | None, **more: Any) -> Turn:
-    parts = tuple([CallPart(each.call, each.tool, each.arguments, each.provider_id) for each in made])
-    calls = tuple([Call(call=each.call, tool=each.tool, made=each.arguments, provider_id=each.provider_id) for each in made])
-    own = turn.own.add(AssistantMessage(text, parts, blob))
-    return replace(
-        turn, own=own, calls=calls, tool_calls=turn.tool_calls + len(calls), attempts=1, model_failures=0, last_failure=None, overflows=0, **more
-    )
-
-
-def _model_call_failed(turn: Turn, event: ModelCallFailed) -> Turn:
-    if turn.model_call is None or turn.model_call.number != event.number:
-        raise IllegalTransition(turn.phase, event, "not the call that is out")
-    return replace(
-        turn,
-        model_call=None,
-        model_failures=turn.model_failures + 1,
-        last_failure=event.kind,
-        failed=(event.kind, event.message) if event.final else None,
-        overflows=turn.overflows + (event.kind == "overflow"),
-        attempts=1,
-    )
-
-
-def _model_call_lost(turn: Turn, event: ModelCallLost) -> Turn:
-    if turn.model_call is None or turn.model_call.number != event.number:
-        raise IllegalTransition(turn.phase, event, "not the call that is out")
-    return replace(turn, model_call=None)
-
-
-def _turn_parked(turn: Turn, event: TurnParked) -> Turn:
-    if not turn.only_waits:
-        raise IllegalTransition(turn.phase, event, "something can still be done without a person")
-    return replace(turn, parked=True, attempts=0)
-
-
-def _turn_resumed(turn: Turn, event: TurnResumed) -> Turn:
-    if turn.parked and (turn.waiting or turn.is_half_settled):
-        raise IllegalTransition(turn.phase, event, "not all of its answers are in")
-    if event.epoch < turn.epoch:
-        raise IllegalTransition(turn.phase, event, f"epoch {event.epoch} after {turn.epoch}")
-    return replace(turn, parked=False, epoch=event.epoch, attempts=turn.attempts + 1)
-
-
-def _turn_cancelled(turn: Turn, event: TurnCancelled) -> Turn:
-    return replace(turn, cancelled_by=event.by, model_call=None, parked=False)
-
-
-def _update(turn: Turn, event: Event, call_id: CallId, allowed: tuple[CallStatus, ...], move: Callable[[Call], Call]) -> Turn:
-    index, call = _find(turn, event, call_id)
-    if call.status not in allowed:
-        raise IllegalTransition(turn.phase, event, f"the call is {call.status.value}")
-    return _with_call(turn, index, move(call))
-
-
-def _find(turn: Turn, event: Event, call_id: CallId) -> tuple[int, Call]:
-    for index, call in enumerate(turn.calls):
-        if call.call == call_id:
-            return index, call
-    raise IllegalTransition(turn.phase, event, "no such call in the open batch")
-
-
-def _with_call(turn: Turn, index: int, call: Call) -> Turn:
-    calls = list(turn.calls)
-    calls[index] = call
-    return replace(turn, calls=tuple(calls))
-
-
-S = CallStatus
-_PROPOSED, _ALLOWED, _STARTED, _FINISHED = S.PROPOSED, S.ALLOWED, S.STARTED, S.FINISHED
-
-
-def _call_allowed(turn: Turn, event: CallAllowed) -> Turn:
-    index, call = _find(turn, event, event.call)
-    if call.status is not _PROPOSED:
-        raise IllegalTransition(turn.phase, event, f"the call is {call.status.value}")
-    return _with_call(turn, index, replace(call, status=_ALLOWED, arguments=event.arguments, digest=event.digest, allowed_by=event.by))
-
-
 def _approval_requested(state: SessionState, event: ApprovalRequested, seq: int, at: int) -> SessionState:
     settled, approvals = state.settled, state.approvals
     earlier = state.open_call(event.turn, event.call)
@@ -630,7 +528,7 @@ def _approval_requested(state: SessionState, event: ApprovalRequested, seq: int,
         )
 
     def moved(turn: Turn, event: ApprovalRequested) -> Turn:
-        turn = _update(turn, event, event.call, (S.PROPOSED, S.ALLOWED, S.APPROVED), move)
+        turn = update_call(turn, event, event.call, (S.PROPOSED, S.ALLOWED, S.APPROVED), move)
         return replace(turn, prompts=turn.prompts + 1, attempts=1)
 
     state = _with_turn(state, event, moved)
@@ -639,101 +537,10 @@ def _approval_requested(state: SessionState, event: ApprovalRequested, seq: int,
     return replace(state, settled=settled, readers=readers, approvals={**approvals, event.approval: (event.turn, event.call, seq)})
 
 
-def _approval_answered(turn: Turn, event: ApprovalAnswered) -> Turn:
-    def move(call: Call) -> Call:
-        approval = call.approval
-        if approval is None or approval.asked.approval != event.approval or not approval.is_open:
-            raise IllegalTransition(turn.phase, event, "no such open prompt")
-        answered = replace(call, approval=replace(approval, answer=event))
-        if event.option == "edit":
-            return replace(answered, status=S.PROPOSED, arguments=event.arguments, edited_by=event.by)
-        if event.option == "deny" or approval.asked.kind == "question":
-            return answered  # its result follows in the same commit
-        return replace(answered, status=S.APPROVED, allowed_by=event.approval)
-
-    return _update(turn, event, event.call, (S.WAITING,), move)
-
-
-def _approval_closed(turn: Turn, event: ApprovalClosed) -> Turn:
-    def move(call: Call) -> Call:
-        approval = call.approval
-        if approval is None or approval.asked.approval != event.approval or approval.closed_as is not None:
-            raise IllegalTransition(turn.phase, event, "no such prompt to close")
-        return replace(call, approval=replace(approval, closed_as=event.closed_as))
-
-    return _update(turn, event, event.call, (S.WAITING, S.APPROVED, S.PROPOSED), move)
-
-
-def _tool_started(turn: Turn, event: ToolStarted) -> Turn:
-    index, call = _find(turn, event, event.call)
-    if call.status is not _ALLOWED:
-        _check_start(turn, event, call)
-    if call.allowed_by != event.allowed_by or call.digest != event.digest or call.run + 1 != event.run:
-        raise IllegalTransition(turn.phase, event, "it is not what was allowed")
-    started = replace(
-        call, status=_STARTED, run=event.run, epoch=event.epoch, contract=event.contract, process=event.process, arguments=event.arguments
-    )
-    return _with_call(turn, index, started)
-
-
-def _check_start(turn: Turn, event: ToolStarted, call: Call) -> None:
-    """Of a call that a person approved, or that runs again."""
-    if call.status not in (S.APPROVED, S.STARTED):
-        raise IllegalTransition(turn.phase, event, f"the call is {call.status.value}")
-    if call.status is S.STARTED and call.contract == "once":
-        raise IllegalTransition(turn.phase, event, "it was started before and must not run twice")
-    if call.status is S.STARTED and event.epoch <= call.epoch:
-        raise IllegalTransition(turn.phase, event, "it runs already")
-    if call.approval is not None and (call.approval.answer is None or call.approval.closed_as is not None):
-        raise IllegalTransition(turn.phase, event, "its prompt was closed")
-    if call.status is S.APPROVED and any(each.status in (S.WAITING, S.PROPOSED) for each in turn.calls):
-        raise IllegalTransition(turn.phase, event, "a sibling still needs an answer")
-
-
-_NEEDS_START = frozenset({"ok", "timed_out", "in_doubt"})
-_NEVER_STARTED = frozenset({"superseded", "cancelled", "denied", "unattended", "voided"})
-
-
-def _call_finished(turn: Turn, event: CallFinished) -> Turn:
-    index, call = _find(turn, event, event.call)
-    ran = call.status is _STARTED
-    if call.status is _FINISHED:
-        raise IllegalTransition(turn.phase, event, "the call is finished")
-    if not ran and event.outcome in _NEEDS_START and not (event.outcome == "ok" and _is_answered_question(call)):
-        raise IllegalTransition(turn.phase, event, "it never started")
-    if ran and event.outcome in _NEVER_STARTED:
-        raise IllegalTransition(turn.phase, event, "it started: only its real outcome, or in doubt, can follow")
-    finished = replace(call, status=_FINISHED, outcome=event.outcome, text=event.text, code=event.code)
-    calls = list(turn.calls)
-    calls[index] = finished
-    own = turn.own
-    if all([each.status is _FINISHED for each in calls]):  # noqa: C419  # a list is faster than a generator here
-        own = own.extend(ResultMessage(each.call, each.tool, each.outcome or "error", each.text, each.provider_id) for each in calls)
-    # That an outcome is unknown is said by recovery too, which is no step of an attempt.
-    attempts = turn.attempts if event.outcome == "in_doubt" else 1
-    return replace(turn, calls=tuple(calls), own=own, repeats=_repeats(turn.repeats, finished), attempts=attempts)
-
-
-def _is_answered_question(call: Call) -> bool:
-    approval = call.approval
-    return approval is not None and approval.asked.kind == "question" and approval.answer is not None and approval.answer.option != "deny"
-
-
-def _repeats(before: Repeats, call: Call) -> Repeats:
-    if call.outcome in ("cancelled", "superseded"):
-        return before
-    if call.code == "repeated":
-        return replace(before, count=before.count + 1)
-    key = (call.tool, call.arguments or call.made)
-    if key == before.key and call.text == before.result:
-        return Repeats(key, call.text, before.count + 1)
-    return Repeats(key, call.text, 1)
-
-
 _STEPS: Mapping[type[Event], Callable[..., Turn]] = {
-    CallFinished: _call_finished,
-    ToolStarted: _tool_started,
-    CallAllowed: _call_allowed,
-    ModelCallStarted: _model_call_started,
+    CallFinished: call_finished,
+    ToolStarted: tool_started,
+    CallAllowed: call_allowed,
+    ModelCallStarted: model_call_started,
 }
 """What most records are, found without walking the list in `_moved`, which has them too so that the type checker sees every event handled."""

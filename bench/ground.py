@@ -161,7 +161,8 @@ def machine(folder: Path) -> dict[str, Any]:
         "kernel": f"{platform.system()} {platform.release().partition('-')[0]}",
         "filesystem": _filesystem(folder),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "load when it began": " ".join(f"{each:.1f}" for each in os.getloadavg()) + f" (of {os.cpu_count()} cores); our own priority: nice {os.nice(0)}",
+        "load when it began": " ".join(f"{each:.1f}" for each in os.getloadavg())
+        + f" (of {os.cpu_count()} cores); our own priority: nice {os.nice(0)}",
         "durability": "fdatasync before every acknowledgement (write cache as the disk reports it)",
     }
 

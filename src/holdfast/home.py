@@ -120,7 +120,9 @@ class Home:
             )
         except (Refused, NotSaved, Untrusted) as exc:
             return AnswerReport(
-                result="failed", reason=exc.code, turn=await self._turn_after(approval, ErrorReport.of(exc), sealed=isinstance(exc, Untrusted) or exc.code == "sealed")
+                result="failed",
+                reason=exc.code,
+                turn=await self._turn_after(approval, ErrorReport.of(exc), sealed=isinstance(exc, Untrusted) or exc.code == "sealed"),
             )
 
     async def _turn_after(self, approval: Approval, error: ErrorReport, *, sealed: bool) -> Turn:
@@ -165,7 +167,7 @@ class Home:
         return await self.service.grants()
 
     async def revoke(self, grant: str, *, by: MessageSource) -> None:
-        await self.service.revoke(GrantId(grant), by=by.person or "nobody", may_all=by.principal == "operator")
+        await self.service.revoke(GrantId(grant), by=by.person or "nobody", may_all=by.principal == "system")
 
     async def session(self, session: str) -> Session:
         return await self.service.show(session)

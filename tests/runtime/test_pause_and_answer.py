@@ -339,6 +339,7 @@ async def test_policy_tightened_while_parked_voids_what_was_approved(stage: Stag
         (approval,) = (await home.send("ops/api", "go", source=alice)).approvals
         stage.policy = Policy(rules={Audience.PERSONAL: {"act": Rule(mode="deny")}})
         answer = await home.answer(approval, "approve_once", by=alice)
+        assert (answer.result, answer.reason) == ("failed", "voided")
         assert (answer.turn.outcome, answer.turn.reply) == ("completed", "it was stopped")
     (finished,) = of(CallFinished, await stage.events("ops/api"))
     assert (finished.outcome, stage.effects.done) == ("voided", [])
@@ -352,7 +353,7 @@ async def test_an_approver_removed_while_pending_no_longer_counts(stage: Stage) 
     async with stage.open(ops) as home:
         (approval,) = (await home.send("ops/api", "go", source=alice)).approvals
         stage.policy = Policy(rules={Audience.PERSONAL: {"act": Rule(mode="ask", approvers=("carol",))}})
-        await home.answer(approval, "approve_once", by=bob)
+        assert (await home.answer(approval, "approve_once", by=bob)).reason == "voided"
     assert (stage.effects.done, of(ToolStarted, await stage.events("ops/api"))) == ([], [])
 
 

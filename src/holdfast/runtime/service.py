@@ -307,7 +307,9 @@ class Service:
             try:
                 answered = await self._record_answer(ledger, command)
                 self.world.notifier.notify(session)
-                return await self._after_answer(ledger, driver, answered, wait=wait)
+                report = await self._after_answer(ledger, driver, answered, wait=wait)
+                self._raise_if_voided(ledger, approval, answered)
+                return report
             except Refused as refused:
                 if wait and refused.code == "expired":
                     await self._go_on_without(ledger, driver, approval)
@@ -352,14 +354,16 @@ class Service:
         return answered
 
     def _checked_edit(self, ledger: Ledger, command: AnswerApproval) -> AnswerApproval:
-        """New arguments are validated before they are taken, where this process has the tool."""
+        """New arguments are validated before they are taken."""
         where = ledger.state.approvals.get(command.approval)
         if command.arguments is None or where is None:
             return command
         turn, call = ledger.state.turns[where[0]], ledger.state.open_call(where[0], where[1])
         tool = tool_for(self.world, turn, call.tool) if call is not None else None
         if tool is None:
-            return command
+            raise Refused(
+                "the new arguments can't be checked here: this process lacks the tool", code="option_unavailable", hint="edit where the tool is"
+            )
         try:
             return msgspec.structs.replace(command, arguments=tool.validate(command.arguments.encode()).decode())
         except InvalidArguments as exc:
@@ -381,6 +385,15 @@ class Service:
             # The answer is durable: it was not refused, whatever hindered what came after it.
             return await self._stopped_short(ledger, answered, "started" if _is_started(ledger, answered) else "handed_on", exc)
         return AnswerReport(result="started", reason=None, turn=await turn_report(ledger, answered.turn))
+
+    @staticmethod
+    def _raise_if_voided(ledger: Ledger, approval: ApprovalId, answered: Answered) -> None:
+        """The answer was taken, but what it allowed may not run any more: told as failed, since nothing ran and nothing will."""
+        settled = ledger.state.settled.get(approval)
+        if answered.call not in ledger.started and settled is not None and settled.closed_as == "voided":
+            raise Refused(
+                "nothing ran: what would run is no longer what was shown, or may no longer run", code="voided", hint="ask again if it is still wanted"
+            )
 
     @staticmethod
     async def _stopped_short(ledger: Ledger, answered: Answered, result: str, error: HoldfastError) -> AnswerReport:
@@ -561,7 +574,7 @@ def _never(_: SessionState) -> bool:
 
 
 def _subject(state: SessionState) -> TurnId | None:
-    """The turn that `resume` speaks of: the running one, else one that waits, else the next, else the last."""
+    """The turn that `resume` speaks of: the running one, else one that can go on, else the next, else one that waits, else the last if it is well."""
     if state.running is not None:
         return state.running
     for turn in state.turns.values():
@@ -569,7 +582,9 @@ def _subject(state: SessionState) -> TurnId | None:
             return turn.turn
     if state.queued:
         return state.queued[0].turn
-    return next(reversed(state.turns), None) or (TurnId(f"t{state.inputs}") if state.inputs else None)
+    last = TurnId(f"t{state.inputs}")
+    result = state.results.get(last)
+    return next(reversed(state.turns), None) or (last if result is not None and result.outcome == "completed" else None)
 
 
 def _is_started(ledger: Ledger, answered: Answered) -> bool:

@@ -24,7 +24,10 @@ async def turn_report(ledger: Ledger, turn: TurnId | None) -> TurnReport:
         return _open(ledger, open_turn)
     if (ending := await _ending(ledger, turn)) is not None:
         return _ended(ledger, turn, ending)
-    return TurnReport(session=ledger.session, turn=turn, outcome="completed", seq=state.seq)
+    unknown = ErrorReport(
+        "unknown", f"{ledger.session} does not remember how {turn} ended", f"`holdfast sessions export {ledger.session}` has everything"
+    )
+    return TurnReport(session=ledger.session, turn=turn, outcome="failed", error=unknown, seq=state.seq)
 
 
 def _open(ledger: Ledger, turn: Turn) -> TurnReport:

@@ -79,7 +79,8 @@ def _settled(approval: Approval, command: AnswerApproval, turn: Turn, call: Call
     answer = approval.answer
     if answer is not None and answer.answer_id == command.answer_id:
         again = Answered(turn.turn, call.call, answer.option, waiting=bool(turn.waiting), again=True)
-        return _same_answer(answer.option, answer.by, command) or Decided(outcome=again)
+        same_words = answer.arguments == command.arguments
+        return _same_answer(answer.option if same_words else None, answer.by, command) or Decided(outcome=again)
     if approval.is_open:
         return None
     return _over(approval.closed_as, answer.by if answer else None, answer.option if answer else None)

@@ -1,6 +1,5 @@
 """Strict JSON: what could mean two things to two readers is refused before it is digested, and no input harms the reader."""
 
-
 import pytest
 
 from holdfast.errors import Refused

@@ -77,7 +77,7 @@ def _verdict(rows: list[dict[str, Any]]) -> str:
     promised = [row for row in rows if row["reached"] is not None]
     missed = [f"{row['part']}: {row['what']}" for row in promised if not row["reached"]]
     said = f"{len(promised) - len(missed)} of {len(promised)} goals reached in this run."
-    return said + (" Missed: " + "; ".join(missed) + "." if missed else "")
+    return said + ("\nMissed: " + "; ".join(missed) + "." if missed else "")
 
 
 def _peers(peers: dict[str, Any]) -> str:

@@ -288,8 +288,9 @@ def test_an_expired_prompt_is_told_closed_and_denied(desk: Desk) -> None:
     while datetime.now(UTC) < datetime.fromisoformat(prompt["expires_at"]):
         time.sleep(0.05)
     chat.type("approve_once\r")
-    chat.wait_until_seen("expired")
     chat.wait_until_seen("is closed: expired")
+    chat.wait_until_seen("shell: denied")
+    chat.wait_until_seen("expired: ")  # the refusal of the answer comes after what it set going
     chat.wait_until_seen("you> ")
     assert desk.ran() == []
 

@@ -13,6 +13,7 @@ from holdfast.adapters.tools.questions import ask_person
 from holdfast.adapters.tools.toolbox import BUILTIN_NAMES, Toolbox, builtin_tools, load_tool
 from holdfast.errors import InvariantBroken, Unusable
 from holdfast.ports.tools import InvalidArguments, ToolBox
+from holdfast.session.approvals import RESERVED
 
 
 @tool
@@ -80,6 +81,13 @@ def test_a_question_is_shown_and_never_run(place: Any, encode: Any) -> None:
 
     with pytest.raises(InvariantBroken):
         asyncio.run(go())
+
+
+def test_a_choice_that_is_a_word_of_ours_gets_no_number(place: Any, encode: Any) -> None:
+    """It is not offered, so the numbers that are shown count only what is."""
+    asking = ask_person()
+    arguments = asking.validate(encode(question="Which one?", choices=["red", *sorted(RESERVED), "blue"]))
+    assert asking.bind(arguments, place.scene()).display == "the agent asks\n| Which one?\n  1. red\n  2. blue"
 
 
 @pytest.mark.parametrize(

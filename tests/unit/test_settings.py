@@ -409,7 +409,7 @@ def test_the_message_names_the_file(home: Path) -> None:
     with pytest.raises(Unusable) as caught:
         load_settings(home)
     assert caught.value.message == f"{path}, line 2: there is no key 'prot' in [serve]; did you mean 'port'?"
-    assert caught.value.hint == "valid here: host, port"
+    assert caught.value.hint == "valid here: host, port, hosts, allow_remote, workspace"
 
 
 @pytest.mark.parametrize(

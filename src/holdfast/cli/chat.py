@@ -290,7 +290,7 @@ class Chat:
             )
         )
         if report is None:
-            await self._do(self._service.resume(self._session, by=person.person))  # an expired prompt is closed, and its turn goes on
+            await self._do(self._service.resume(self._session, by=person.person))  # what the refusal left owed goes on, and what hinders it is said
         elif report.result == "deferred":
             self._screen.say("- kept; nothing runs before its siblings are answered too", "dim")
         elif report.result == "handed_on":
@@ -309,7 +309,7 @@ class Chat:
         loop = asyncio.get_running_loop()
         self._cancels = 0
         loop.add_signal_handler(signal.SIGINT, self._interrupted)
-        result = None
+        result, refused = None, None
         try:
             result = await work
         except Untrusted:
@@ -317,10 +317,12 @@ class Chat:
         except HoldfastError as exc:
             if exc.code == "sealed":
                 raise
-            self._screen.say(f"{exc.code}: {exc.message}" + (f"\n  {exc.hint}" if exc.hint else ""), "yellow")
+            refused = exc
         finally:
             loop.remove_signal_handler(signal.SIGINT)
-        await self._heard_all()
+        await self._heard_all()  # what was journalled on the way to a refusal stands before it
+        if refused is not None:
+            self._screen.say(f"{refused.code}: {refused.message}" + (f"\n  {refused.hint}" if refused.hint else ""), "yellow")
         return result
 
     async def _heard_all(self) -> None:

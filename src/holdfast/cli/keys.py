@@ -1,4 +1,4 @@
-"""`holdfast keys rotate`: a new key for everything written from now on."""
+"""`holdfast keys rotate`: a new key, used from each session's next segment on."""
 
 import typer
 
@@ -14,7 +14,9 @@ def register(app: typer.Typer) -> None:
     @command(keys, "rotate", example="holdfast keys rotate")
     def rotate(ctx: typer.Context) -> None:
         """
-        Make a new key generation: every segment that is opened from now on uses it.
+        Make a new key generation: each session uses it from its next segment on.
+
+        A segment that is open now goes on under the key it began with.
 
         Older keys stay, and stay needed: they verify what was written under them.
         """
@@ -35,5 +37,5 @@ async def _rotate(options: Options) -> int:
         generation = await store.rotate_keys(by=me.person)
     finally:
         await store.close()
-    options.out.result({"generation": generation}, f"generation {generation} seals what is written from now on; back up {home / 'keys'}")
+    options.out.result({"generation": generation}, f"generation {generation} seals each session from its next segment on; back up {home / 'keys'}")
     return 0

@@ -54,6 +54,8 @@ async def look(world: World, state: SessionState, turn: Turn, call: Call) -> Loo
     # What was already validated is validated again as it stands: the same text in, the same text out.
     written = call.arguments if call.arguments is not None else call.made
     scene = scene_of(world, state, turn, call.call)
+    if tool.definition.kind in ("plain", "question"):
+        return _look(tool, written, scene)  # nothing of the world to look at: the arguments are all there is
     return await asyncio.get_running_loop().run_in_executor(_THREADS, _look, tool, written, scene)
 
 

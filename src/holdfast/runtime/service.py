@@ -307,9 +307,7 @@ class Service:
             try:
                 answered = await self._record_answer(ledger, command)
                 self.world.notifier.notify(session)
-                report = await self._after_answer(ledger, driver, answered, wait=wait)
-                self._raise_if_voided(ledger, approval, answered)
-                return report
+                return await self._after_answer(ledger, driver, approval, answered, wait=wait)
             except Refused as refused:
                 if wait and refused.code == "expired":
                     await self._go_on_without(ledger, driver, approval)
@@ -371,7 +369,7 @@ class Service:
                 f"these arguments don't fit {tool.definition.name}: {exc}", code="malformed", hint="the prompt stands; edit them again"
             ) from exc
 
-    async def _after_answer(self, ledger: Ledger, driver: Driver, answered: Answered, *, wait: bool) -> AnswerReport:
+    async def _after_answer(self, ledger: Ledger, driver: Driver, approval: ApprovalId, answered: Answered, *, wait: bool) -> AnswerReport:
         if answered.waiting and not _is_started(ledger, answered):
             return AnswerReport(result="deferred", reason=None, turn=await turn_report(ledger, answered.turn))
         if answered.again or not wait:
@@ -384,6 +382,7 @@ class Service:
         except HoldfastError as exc:
             # The answer is durable: it was not refused, whatever hindered what came after it.
             return await self._stopped_short(ledger, answered, "started" if _is_started(ledger, answered) else "handed_on", exc)
+        self._raise_if_voided(ledger, approval, answered)
         return AnswerReport(result="started", reason=None, turn=await turn_report(ledger, answered.turn))
 
     @staticmethod

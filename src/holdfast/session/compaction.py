@@ -14,7 +14,7 @@ import msgspec
 from holdfast.session.messages import AssistantMessage, Message, NoteMessage, ResultMessage, UserMessage
 from holdfast.session.sizes import CHARS_PER_TOKEN, chars, estimated_tokens
 from holdfast.session.state import SessionState, Turn, View
-from holdfast.session.view import shared_messages, view_of
+from holdfast.session.view import view_of
 
 KEEP_TURNS = 4  # the last ones stay word for word: what was just said is what is spoken of next
 KEEP_BATCHES = 2  # of a turn that is split
@@ -65,11 +65,11 @@ def view_tokens(turn: Turn, extra_chars: int = 0) -> int:
         return turn.tokens + estimated_tokens(chars(_since_last_answer(turn)))
     if turn.base.tokens:
         return turn.base.tokens + estimated_tokens(chars(turn.own))
-    return estimated_tokens(chars(view_of(turn)) + extra_chars)
+    return estimated_tokens(turn.base.chars + chars(turn.own) + extra_chars)
 
 
 def shared_tokens(view: View) -> int:
-    return view.tokens or estimated_tokens(chars(shared_messages(view)))
+    return view.tokens or estimated_tokens(view.chars)
 
 
 def _since_last_answer(turn: Turn) -> Iterable[Message]:
@@ -85,7 +85,7 @@ def plan_for_turn(state: SessionState, turn: Turn, *, tokens: int, goal: int, ke
     if is_current and (plan := _plan_shared(turn.base, tokens, ratio, goal, keep_turns)) is not None:
         return plan
     own_chars = chars(turn.own)
-    if not is_current and len(turn.base.entries) and chars(shared_messages(turn.base)) > own_chars:
+    if not is_current and len(turn.base.entries) and turn.base.chars > own_chars:
         entries = tuple(message for entry in turn.base.entries for message in entry.messages)
         return _plan(turn, "base", len(turn.base.entries), turn.base.summary, entries, tokens, ratio)
     return _plan_own(turn, tokens, ratio)
@@ -95,7 +95,7 @@ def plan_shared(state: SessionState, *, goal: int, keep_turns: int) -> Plan | No
     """For a person who asks for it: everything but the last turns."""
     view = state.view
     tokens = shared_tokens(view)
-    return _plan_shared(view, tokens, _ratio(tokens, chars(shared_messages(view))), goal, keep_turns)
+    return _plan_shared(view, tokens, _ratio(tokens, view.chars), goal, keep_turns)
 
 
 def _ratio(tokens: int, characters: int) -> float:

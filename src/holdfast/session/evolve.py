@@ -192,7 +192,7 @@ def _life_carried(state: SessionState, event: LifeCarried) -> SessionState:
     view = state.view
     if event.attached:
         notes = tuple(NoteMessage(f"Kept from before this session was sealed or copied: {each}") for each in event.attached)
-        view = replace(view, entries=view.entries.add(ViewEntry(TurnId("carried"), notes)))
+        view = _with_entry(view, ViewEntry(TurnId("carried"), notes))
     return replace(state, carrying=0, deliveries={}, view=view)
 
 
@@ -357,7 +357,11 @@ def _joined(view: View, turn: Turn, entry: ViewEntry) -> View:
         tokens = turn.tokens
     else:
         tokens = view.tokens + estimated_tokens(chars(entry.messages)) if view.tokens else 0
-    return replace(view, entries=view.entries.add(entry), tokens=tokens)
+    return replace(_with_entry(view, entry), tokens=tokens)
+
+
+def _with_entry(view: View, entry: ViewEntry) -> View:
+    return replace(view, entries=view.entries.add(entry), chars=view.chars + chars(entry.messages))
 
 
 def _results(state: SessionState, turn: Turn, result: TurnResult) -> Window[TurnResult]:
@@ -432,14 +436,15 @@ def _compacted(state: SessionState, event: Compacted) -> SessionState:
 def _summarised(view: View, event: Compacted) -> View:
     kept: Trail[ViewEntry] = Trail()
     rest = kept.extend(list(view.entries)[event.turns :])
-    return View(event.summary, rest, view.compactions + 1, fewer_tokens(view.tokens, event), view.narrowest(event.turns))
+    size = len(event.summary) + sum(chars(entry.messages) for entry in rest)
+    return View(event.summary, rest, view.compactions + 1, fewer_tokens(view.tokens, event), view.narrowest(event.turns), size)
 
 
 def _turn_imported(state: SessionState, event: TurnImported) -> SessionState:
     if state.inputs or state.turns or any(not isinstance(each, UserMessage | NoteMessage | AssistantMessage) for each in event.messages):
         raise IllegalTransition(None, event, "only text is imported, and only before anything else happens")
     entry = ViewEntry(event.turn, event.messages)
-    return replace(state, view=replace(state.view, entries=state.view.entries.add(entry)))
+    return replace(state, view=_with_entry(state.view, entry))
 
 
 def _model_given(state: SessionState, event: ModelGiven) -> SessionState:

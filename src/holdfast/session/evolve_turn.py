@@ -237,7 +237,9 @@ def _repeats(before: Repeats, call: Call) -> Repeats:
 def turn_compacted(turn: Turn, event: TurnCompacted) -> Turn:
     smaller = replace(turn, usage=turn.usage + event.usage, tokens=fewer_tokens(turn.tokens, event))
     if event.part == "base":
-        return replace(smaller, base=View(event.summary, Trail(), turn.base.compactions, summary_audience=turn.base.narrowest()))
+        return replace(
+            smaller, base=View(event.summary, Trail(), turn.base.compactions, summary_audience=turn.base.narrowest(), chars=len(event.summary))
+        )
     own, asked = list(turn.own), len(turn.inputs)
     rest = own[asked + event.messages :]
     if event.messages < 1 or not rest or not isinstance(rest[0], AssistantMessage):

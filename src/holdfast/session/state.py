@@ -208,6 +208,7 @@ class View(msgspec.Struct, frozen=True, gc=False):
     compactions: int = 0  # how many led to it: views of the same number share their past
     tokens: int = 0  # as the model counted them, at the last turn's end; 0: it never said
     summary_audience: Audience = Audience.PERSONAL  # the narrowest of what was summarised
+    chars: int = 0  # of the summary and all entries: so that the size of a long view need not be counted again
 
     def narrowest(self, turns: int | None = None) -> Audience:
         """Of the summary and the oldest `turns` entries, or all of them."""

@@ -11,6 +11,7 @@ from holdfast.session.compaction import (
     with_facts,
 )
 from holdfast.session.messages import AssistantMessage, CallPart, Message, NoteMessage, ResultMessage, UserMessage
+from holdfast.session.sizes import chars
 from holdfast.session.state import SessionState, View, ViewEntry
 from holdfast.session.trail import Trail
 
@@ -19,7 +20,9 @@ def state_with(*entries: list[Message], summary: str | None = None, compactions:
     trail: Trail[ViewEntry] = Trail()
     for number, messages in enumerate(entries, 1):
         trail = trail.add(ViewEntry(TurnId(f"t{number}"), tuple(messages)))
-    return SessionState(session=SessionId("local/a"), instance=InstanceId("i"), view=View(summary, trail, compactions), compactions=compactions)
+    size = len(summary or "") + sum(chars(messages) for messages in entries)
+    view = View(summary, trail, compactions, chars=size)
+    return SessionState(session=SessionId("local/a"), instance=InstanceId("i"), view=view, compactions=compactions)
 
 
 def turn(text: str, size: int = 400) -> list[Message]:

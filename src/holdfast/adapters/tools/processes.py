@@ -42,8 +42,12 @@ def signal_group(group: int, number: int) -> bool:
 
 
 def ask_all_but_leader(group: int) -> None:
-    """SIGTERM to the members; a leader that only waits for them follows by itself."""
-    for pid in _members(group, None) - {group}:
+    """
+    SIGTERM to the members; a leader that only waits for them follows by itself.
+
+    The eldest first: a shell whose child ended before the shell was asked would take it for done, and go on without its trap.
+    """
+    for pid in sorted(_members(group, None) - {group}, key=_age):
         try:
             os.kill(pid, signal.SIGTERM)
         except OSError:
@@ -97,6 +101,14 @@ def _stat(pid: int) -> tuple[int, int, str]:
     """(group, start time, state). The name in parentheses may hold anything, parentheses included."""
     fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     return int(fields[2]), int(fields[_STARTS_AT]), fields[0].decode()
+
+
+def _age(pid: int) -> tuple[int, int]:
+    """Sorts the eldest first; who is gone by now, wherever."""
+    try:
+        return _stat(pid)[1], pid
+    except OSError:
+        return 0, pid
 
 
 def _kill(pid: int, group: int | None, call: CallId) -> None:

@@ -5,6 +5,7 @@ from holdfast.adapters.tools.builtin import Builtin, Values, definition_of
 from holdfast.adapters.tools.display import display_of
 from holdfast.errors import InvariantBroken
 from holdfast.ports.tools import InvalidArguments, Scene
+from holdfast.session.approvals import RESERVED
 from holdfast.session.plan import Binding
 from holdfast.session.rendering import framed, render_content
 
@@ -39,7 +40,8 @@ def _check(values: Values) -> None:
 def _look(values: Values, scene: Scene) -> Binding:
     del scene
     question = render_content(values["question"])
-    choices = [render_content(one) for one in values["choices"] or ()]
+    # A choice that is a word of ours is not offered, so it gets no number either.
+    choices = [render_content(one) for one in values["choices"] or () if one not in RESERVED]
     numbered = [f"  {number}. {one.text}" for number, one in enumerate(choices, 1)]
     warnings = tuple(dict.fromkeys(warning for one in (question, *choices) for warning in one.warnings))
     return Binding(display=display_of(["the agent asks", framed(question.text), *numbered]), warnings=warnings)

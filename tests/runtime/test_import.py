@@ -27,7 +27,7 @@ def message(id_: str, parent: str | None, role: str, text: Any) -> dict[str, Any
     return {"type": "message", "id": id_, "parentId": parent, "timestamp": "2026-01-01T00:00:00Z", "message": {"role": role, "content": content}}
 
 
-HEADER = {"type": "session", "version": 3, "id": "s1", "timestamp": "2026-01-01T00:00:00Z", "cwd": "/work"}
+HEADER = {"type": "session", "version": 3, "id": "s1", "timestamp": "2026-01-01T00:00:00Z", "cwd": "/srv"}
 CALL = [
     {"type": "thinking", "thinking": "hm"},
     {"type": "text", "text": "I look."},

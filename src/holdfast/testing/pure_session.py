@@ -27,7 +27,7 @@ from holdfast.session.state import Call, CallStatus, SessionState, Turn
 SESSION = SessionId("ops/api")
 LIFE = InstanceId("life-1")
 START_MS = 1_700_000_000_000
-WORKSPACE = "/work"
+WORKSPACE = "/srv"
 
 _ANY = '{"type":"object"}'
 TOOLS = {

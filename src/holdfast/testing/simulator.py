@@ -350,7 +350,7 @@ def _calls(dice: random.Random) -> tuple[ProposedCall, ...]:
 
 def _call(dice: random.Random) -> ProposedCall:
     tool = dice.choice(_CALLS)
-    fields = {"branch": dice.choice("ab"), "path": dice.choice(("/work/x", "/work/y", "/outside/z", "home"))}
+    fields = {"branch": dice.choice("ab"), "path": dice.choice(("/srv/x", "/srv/y", "/outside/z", "home"))}
     if tool == "shell":
         fields["command"] = dice.choice(("ls", "$(date)"))
     if tool == "ask_person":

@@ -27,7 +27,7 @@ from holdfast.session.restoring import restore
 from holdfast.testing.pure_session import LIFE, SESSION, PureSession
 
 T1 = TurnId("t1")
-PLACE = Workspace("/work", "1:2")
+PLACE = Workspace("/srv", "1:2")
 
 
 def context(source: MessageSource | None, **changes: Any) -> TurnContext:
@@ -179,8 +179,8 @@ def test_a_missing_field_is_named(field: str) -> None:
         ("provenance", {**WHOLE["provenance"], "kind": " "}),
         ("provenance", {**WHOLE["provenance"], "extra": 1}),
         ("workspace", {"path": "", "identity": "1:2"}),
-        ("workspace", {"path": "/work", "identity": " "}),
-        ("workspace", "/work"),
+        ("workspace", {"path": "/srv", "identity": " "}),
+        ("workspace", "/srv"),
     ],
     ids=str,
 )
@@ -333,7 +333,7 @@ def test_only_the_turn_id_may_differ() -> None:
         ("provenance", msgspec.structs.replace(ALICE.provenance, taint="tainted")),
         ("quoted_speakers", ("alice", "mallory")),
         ("interactive", False),
-        ("workspace", Workspace("/work", "9:9")),
+        ("workspace", Workspace("/srv", "9:9")),
     ],
 )
 def test_any_other_difference_is_another_authority(field: str, value: object) -> None:

@@ -143,8 +143,8 @@ def test_who_may_answer(context: TurnContext, approvers: tuple[str, ...] | None,
     assert may_answer(context, Rule(mode="ask", approvers=approvers, requester_may_answer=requester_may)) == expected
 
 
-SHELL = Binding(display="ls", cwd="/work")
-FILE = Binding(display="write", path="/work/a/b.txt")
+SHELL = Binding(display="ls", cwd="/srv")
+FILE = Binding(display="write", path="/srv/a/b.txt")
 
 
 @pytest.mark.parametrize(
@@ -280,14 +280,14 @@ def test_each_dimension_of_a_grant_counts(flip: dict[str, Any]) -> None:
     assert not covered(**flip)
 
 
-@pytest.mark.parametrize(("cwd", "inside"), [("/work", True), ("/work/deep", True), ("/work2", False), ("/", False), ("/wor", False), (None, False)])
+@pytest.mark.parametrize(("cwd", "inside"), [("/srv", True), ("/srv/deep", True), ("/srv2", False), ("/", False), ("/sr", False), (None, False)])
 def test_a_folder_grant_covers_that_folder_and_below(cwd: str | None, inside: bool) -> None:
     binding = Binding(display="ls", cwd=cwd)
     made = grant(
-        tool="shell", definition=TOOLS["shell"].digest(), scope="folder", folder="/work", arguments='{"command":"ls"}', session=SessionId("ops/other")
+        tool="shell", definition=TOOLS["shell"].digest(), scope="folder", folder="/srv", arguments='{"command":"ls"}', session=SessionId("ops/other")
     )
     assert covers(made, context=ALICE, definition=TOOLS["shell"], arguments='{"command":"ls","cwd":"/x"}', binding=binding) is inside
-    assert is_below(cwd, "/work") is inside
+    assert is_below(cwd, "/srv") is inside
 
 
 def test_everywhere_is_anywhere_but_only_that_command() -> None:
@@ -317,7 +317,7 @@ def test_fields_that_a_tool_names_as_free_are_not_bound() -> None:
 
 
 def test_what_approve_folder_frees() -> None:
-    assert (folder_of(TOOLS["shell"], SHELL), folder_of(TOOLS["write_file"], FILE), folder_of(TOOLS["delete"], SHELL)) == ("/work", "/work/a", None)
+    assert (folder_of(TOOLS["shell"], SHELL), folder_of(TOOLS["write_file"], FILE), folder_of(TOOLS["delete"], SHELL)) == ("/srv", "/srv/a", None)
     assert folder_of(TOOLS["write_file"], Binding(display="x", path="/x")) == "/"
 
 

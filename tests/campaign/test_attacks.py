@@ -59,7 +59,7 @@ def test_a_script_changed_after_it_was_shown_is_voided(cli: Cli, when: str) -> N
         assert cli.answer(approval, "approve_once", "--no-wait").json["result"] == "handed_on"
     executable(cli.cwd / "job.sh", "echo evil >> ran.txt")
     done = cli("--json", "resume", "ops/api") if when == "after the answer" else cli.answer(approval)
-    assert (done.code, done.json["outcome"], cli.ran()) == (0, "completed", 0)
+    assert (done.code, done.json["outcome"], cli.ran()) == (0 if when == "after the answer" else 6, "completed", 0)
     assert outcomes(cli) == [("voided", "plan_changed")]
 
 
@@ -68,7 +68,7 @@ def test_an_executable_replaced_by_another_is_voided(cli: Cli) -> None:
     approval = prompt(cli, "./tool")
     executable(cli.cwd / "other", "echo ran >> ran.txt; echo evil")
     (cli.cwd / "other").replace(cli.cwd / "tool")
-    assert (cli.answer(approval).code, cli.ran(), outcomes(cli)) == (0, 0, [("voided", "plan_changed")])
+    assert (cli.answer(approval).code, cli.ran(), outcomes(cli)) == (6, 0, [("voided", "plan_changed")])
 
 
 @pytest.mark.parametrize("flipped", ["the folder", "its parent"])
@@ -81,7 +81,7 @@ def test_a_folder_that_became_another_is_voided(cli: Cli, flipped: str) -> None:
     approval = prompt(cli, "echo ran >> ran.txt", cwd="link" if flipped == "the folder" else "link/deep")
     link.unlink()
     link.symlink_to("two/deep" if flipped == "the folder" else "two")
-    assert cli.answer(approval).code == 0
+    assert cli.answer(approval).code == 6
     assert (outcomes(cli), list(cli.cwd.rglob("ran.txt"))) == ([("voided", "plan_changed")], [])
 
 

@@ -10,6 +10,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from holdfast.testing.history import History, read_history
 
 WORKER = Path(__file__).with_name("worker.py")
 SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN
+FREE_SECONDS_MAX = 60
 NO_FLUSH = 2  # what was not synced is gone, the filesystem's own journal included
 
 
@@ -39,8 +41,13 @@ class Disk:
             pytest.skip(f"no loop mounts here: {done.stderr.strip()}")
 
     def unmount(self) -> None:
+        """Until the device is free: a sandbox that was started meanwhile has a copy of the mount, and would keep the dead disk alive for the next one."""
         if os.path.ismount(self.place):
             subprocess.run(["umount", str(self.place)], check=True)
+        until = time.monotonic() + FREE_SECONDS_MAX
+        while subprocess.run(["losetup", "-j", str(self._image)], capture_output=True, check=True).stdout:
+            assert time.monotonic() < until, "something still holds the disk"
+            time.sleep(0.05)
 
     def cut_power(self) -> None:
         fd = os.open(self.place, os.O_RDONLY)
@@ -57,6 +64,7 @@ def disk_in(folder: Path, needs: Callable[[str], str]) -> Iterator[Disk]:
     if os.geteuid() != 0:
         pytest.skip("mounting needs root")
     needs("mount")
+    needs("losetup")
     disk = Disk(folder, needs("mkfs.ext4"))
     try:
         yield disk

@@ -81,7 +81,7 @@ def test_a_command_that_can_not_be_prepared_is_voided(cli: Cli, monkeypatch: pyt
 
     monkeypatch.setattr(shell, "start", failing)
     answered = asyncio.run(answer(cli, turn))
-    assert (answered.result, answered.turn.outcome) == ("started", "completed")
+    assert (answered.result, answered.reason, answered.turn.outcome) == ("failed", "voided", "completed")
     history = asyncio.run(read_history(cli.home, OPS))
     assert history is not None
     assert (history.outcomes(), cli.ran()) == (["voided"], 0)

@@ -47,8 +47,10 @@ async def test_a_revoked_grant_asks_again_at_the_next_call(stage: Stage) -> None
         await home.answer(approval, "approve_session", by=alice)
         (grant,) = await home.grants()
         assert (grant.tool, grant.arguments, grant.requester, grant.approval) == ("act", {"what": "deploy"}, "alice", approval.id)
-        with pytest.raises(holdfast.Refused):
-            await home.revoke(grant.id, by=holdfast.MessageSource.team("mallory", "ops"))
+        for other in (bob, holdfast.MessageSource.team("mallory", "ops")):
+            with pytest.raises(holdfast.Refused) as refused:
+                await home.revoke(grant.id, by=other)
+            assert refused.value.code == "no_authority"
         await home.revoke(grant.id, by=alice)
         assert (await home.send("ops/a", "again", source=alice)).outcome == "waiting"
         assert await home.grants() == ()

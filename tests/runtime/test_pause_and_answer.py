@@ -414,3 +414,26 @@ async def test_an_answer_in_a_process_without_the_tool_is_handed_on(stage: Stage
         assert turn.outcome == "completed"
     assert stage.effects.done == ["deploy"]
     assert [each.outcome for each in of(TurnEnded, await stage.events("ops/api"))] == ["completed"]
+
+
+@in_loop
+async def test_an_edit_needs_a_process_that_has_the_tool_and_the_prompt_stands(stage: Stage) -> None:
+    """Arguments are validated before anyone is asked: where that can't be done, they are not taken."""
+    ops = stage.agent(act("deploy"))
+    async with stage.open(ops) as home:
+        (approval,) = (await home.send("ops/api", "go", source=alice)).approvals
+    async with stage.open() as home:
+        refused = await home.answer(approval, "edit", by=alice, arguments={"what": "less"})
+        assert (refused.result, refused.reason, refused.turn.outcome) == ("failed", "option_unavailable", "waiting")
+
+
+@in_loop
+async def test_the_same_answer_id_with_other_arguments_is_another_answer(stage: Stage) -> None:
+    """P2, while the edited call has not been shown again."""
+    ops = stage.agent(act("everything"))
+    async with stage.open(ops) as home:
+        (approval,) = (await home.send("ops/api", "go", source=alice)).approvals
+        taken = await home.answer(approval, "edit", by=alice, arguments={"what": "a little"}, answer_id="mine", wait=False)
+        again = await home.answer(approval, "edit", by=alice, arguments={"what": "a little"}, answer_id="mine", wait=False)
+        other = await home.answer(approval, "edit", by=alice, arguments={"what": "a lot"}, answer_id="mine", wait=False)
+    assert (taken.result, again.result, other.result, other.reason) == ("handed_on", "handed_on", "failed", "already_answered")

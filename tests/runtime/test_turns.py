@@ -358,3 +358,23 @@ async def test_what_was_said_in_a_narrower_circle_is_not_shown_to_a_wider_one(st
         await home.send("ops/api", "what did I say?", source=alice)
     assert ["7f3b" in each for each in watching.seen] == [True, False, False, True]
     assert "hello team" not in watching.seen[2]
+
+
+@in_loop
+async def test_resume_with_nothing_owed_is_well_whatever_the_last_turn_came_to(stage: Stage) -> None:
+    ops = stage.agent([{"say": "hello"}, *act("deploy")])
+    async with stage.open(ops) as home:
+        await home.send("ops/api", "hi", source=alice)
+        assert [(each.outcome, each.reply) for each in await home.resume("ops/api")] == [("completed", "hello")]
+        await home.send("ops/api", "deploy", source=alice)
+        await home.cancel("ops/api", by=alice)
+        assert [(each.turn, each.outcome) for each in await home.resume("ops/api")] == [(None, "completed")]
+
+
+@in_loop
+async def test_a_turn_nobody_remembers_is_not_told_as_completed(stage: Stage) -> None:
+    ops = stage.agent([{"say": "hello"}])
+    async with stage.open(ops) as home:
+        await home.send("ops/api", "hi", source=alice)
+        unknown = await home.service.turn("ops/api", holdfast.ids.TurnId("t99"))
+        assert (unknown.outcome, unknown.error.code if unknown.error else None) == ("failed", "unknown")

@@ -7,7 +7,6 @@ driver computes the same work from the journal. Model calls and tools run side b
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -31,7 +30,6 @@ from holdfast.session.commands import (
     DecideCalls,
     EndTurn,
     Expire,
-    FailTurn,
     ParkTurn,
     Recover,
     ResumeTurn,
@@ -63,11 +61,6 @@ from holdfast.session.state import Call, CallStatus, SessionState, Turn
 LOOK_AGAIN_SECONDS = 1.0  # notices are hints: a lost one costs at most this much
 
 Until = Callable[[SessionState], bool]
-
-
-class Drove(Enum):
-    DONE = "done"  # the caller's wish is met, or nothing is owed
-    ELSEWHERE = "elsewhere"  # another process drives; it will see what we appended
 
 
 def why_not(world: World, state: SessionState) -> str | None:
@@ -363,9 +356,6 @@ class Driver:
             await self._ledger.attempt.give_up()
         finally:
             self._ledger.driving = False
-
-    async def fail(self, turn: TurnId, error: HoldfastError) -> None:
-        await self._ledger.drive(FailTurn(turn=turn, code=error.code, message=error.message, hint=error.hint))
 
 
 def _the_one(errors: BaseExceptionGroup[BaseException]) -> BaseException:

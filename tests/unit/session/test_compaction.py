@@ -1,6 +1,7 @@
 """The plan of a compaction, and what a summary must not lose."""
 
 from holdfast.ids import CallId, InstanceId, SessionId, TurnId
+from holdfast.session.authority import Audience
 from holdfast.session.compaction import (
     CompactionRules,
     Plan,
@@ -10,10 +11,13 @@ from holdfast.session.compaction import (
     required_facts,
     with_facts,
 )
+from holdfast.session.events import Compacted
+from holdfast.session.evolve import evolve
 from holdfast.session.messages import AssistantMessage, CallPart, Message, NoteMessage, ResultMessage, UserMessage
 from holdfast.session.sizes import chars
 from holdfast.session.state import SessionState, View, ViewEntry
 from holdfast.session.trail import Trail
+from holdfast.session.view import shared_messages
 
 
 def state_with(*entries: list[Message], summary: str | None = None, compactions: int = 0) -> SessionState:
@@ -107,3 +111,17 @@ def test_the_threshold_is_the_setting_else_three_quarters_of_the_window_else_a_s
     assert CompactionRules(at_tokens=10).threshold(200_000) == 10
     assert CompactionRules().threshold(200_000) == 150_000
     assert CompactionRules().threshold(None) == 100_000
+
+
+def test_a_summary_is_for_the_narrowest_circle_of_what_it_took_in() -> None:
+    """A team's turn loses a summary that holds a private turn, rather than see it; a person's own turn has it."""
+    trail: Trail[ViewEntry] = Trail()
+    for number, audience in enumerate((Audience.TEAM, Audience.PERSONAL, Audience.PUBLIC), 1):
+        trail = trail.add(ViewEntry(TurnId(f"t{number}"), (NoteMessage(f"said {number}"),), audience))
+    state = SessionState(session=SessionId("local/a"), instance=InstanceId("i"), view=View(None, trail))
+    event = Compacted(summary="all of it", turns=2, tokens_before=9, tokens_after=3, trigger="manual")
+    view = evolve(state, event, seq=1, at=1).view
+    seen = {audience: " ".join(each.text for each in shared_messages(view, audience)) for audience in Audience}
+    assert view.summary_audience is Audience.PERSONAL
+    assert ["all of it" in seen[each] for each in (Audience.PUBLIC, Audience.TEAM, Audience.PERSONAL)] == [False, False, True]
+    assert all("said 3" in text for text in seen.values())

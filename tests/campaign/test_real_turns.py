@@ -120,7 +120,9 @@ def test_14_killed_after_the_answer_and_before_the_start(cli: Cli, tmp_path: Pat
     """It runs once, under the stored context."""
     approval = asked(cli, "echo ran >> ran.txt")
     (tmp_path / "sitecustomize.py").write_text(KILLED_BEFORE_THE_START)
-    died = subprocess.run(answering(approval), env={**cli.env, "PYTHONPATH": str(tmp_path)}, cwd=cli.cwd, capture_output=True, check=False, timeout=60)
+    died = subprocess.run(
+        answering(approval), env={**cli.env, "PYTHONPATH": str(tmp_path)}, cwd=cli.cwd, capture_output=True, check=False, timeout=60
+    )
     assert (died.returncode, died.stdout) == (-signal.SIGKILL, b"")
     assert (len(of(cli, "approval_answered")), of(cli, "tool_started"), cli.ran()) == (1, [], 0)
     before = of(cli, "input_accepted")[0]["context"]

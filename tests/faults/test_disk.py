@@ -19,6 +19,7 @@ from holdfast.testing.loop import in_loop
 
 WRITER = Path(__file__).parent.parent / "crash" / "writer.py"
 OPS = SessionId("ops/api")
+CROWD = WRITER.with_name("crowd.py")
 COUNT = 10
 FAULTS = [
     ("fdatasync", "EIO"),
@@ -130,3 +131,49 @@ async def test_a_drivers_record_is_written_out_of_the_reserve(tmp_path: Path, ne
     store = await FileStore.open(home)
     await store.close()
     assert (home / "reserve").stat().st_blocks > 0
+
+
+@pytest.mark.needs_system("strace")
+@pytest.mark.parametrize(
+    "injection",
+    [
+        "fdatasync:error=EIO:when=2",
+        "fdatasync:error=EIO:when=1+3",
+        "fdatasync:error=ENOSPC:when=3+",
+        "pwrite64:error=EIO:when=5+9",
+        "fdatasync:signal=SIGKILL:when=3",
+        "pwrite64:signal=SIGKILL:when=40",
+    ],
+)
+@in_loop
+async def test_what_is_said_to_a_crowd_is_what_is_kept(tmp_path: Path, needs: Callable[[str], str], injection: str) -> None:
+    """D1, D5: twelve sessions are written and synced side by side; each hears of its own append, and of nobody else's."""
+    home = tmp_path / "home"
+    call = injection.partition(":")[0]
+    traced = [needs("strace"), "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={injection}"]
+    assert crowd([], home, 0) == ["born", "done"]
+    lines = crowd(traced, home, COUNT)
+    said = [line.split() for line in lines if " " in line]
+    assert "SIGKILL" in injection or (lines[-1] == "done" and any(word != "ack" for word, *_ in said)), lines
+    store = await FileStore.open(home)
+    try:
+        for session in await store.sessions():
+            await check_one_of_crowd(store, session, [(word, int(number)) for word, of, number in said if of == session])
+    finally:
+        await store.close()
+
+
+def crowd(traced: list[str], home: Path, count: int) -> list[str]:
+    done = subprocess.run([*traced, sys.executable, str(CROWD), str(home), str(count)], capture_output=True, text=True, timeout=100, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout.splitlines()
+
+
+async def check_one_of_crowd(store: FileStore, session: SessionId, said: list[tuple[str, int]]) -> None:
+    journal = await store.open(session)
+    records: list[Record] = []
+    await journal.load(records.append)
+    found = {msgspec.json.decode(record.body)["n"] for record in records if record.type == "note"}
+    assert (await store.verify_session(session)).verdict == "holds"
+    assert {number for word, number in said if word == "ack"} <= found
+    assert not {number for word, number in said if word == "not_saved"} & found

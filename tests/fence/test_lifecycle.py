@@ -130,7 +130,7 @@ async def test_cleanup_waits_for_a_running_write_and_a_running_release(place: Pa
         attempt, claim = await counted(rig)
         section = HeldSection("one")
         async with asyncio.TaskGroup() as group:
-            group.create_task(attempt.write(section))
+            group.create_task(asyncio.to_thread(attempt.write_now, section))
             await asyncio.to_thread(section.inside.wait)
             releasing = group.create_task(attempt.release())
             disposing = group.create_task(attempt.dispose())

@@ -422,3 +422,15 @@ async def test_a_whole_segment_of_another_session_is_refused(place: Path) -> Non
         attempt = await released(rig)
         await asyncio.to_thread(shutil.copyfile, other.where()[0], rig.active)
         await refuses_for_good(rig, attempt, said=[], taken=Untrusted)
+
+
+@in_loop
+async def test_another_file_of_the_same_size_is_seen_by_the_shortest_look(place: Path) -> None:
+    """L4: a file that we did not write to ourselves is read whole, whatever was asked for, and again by the next who comes."""
+    async with Rig(place) as rig:
+        attempt = await rig.attempt()
+        await attempt.write(says("one"))
+        outside.replace(rig.active, rig.active.read_bytes().replace(b'"one"', b'"two"'))
+        with pytest.raises(Takeover):
+            await attempt.write(says("late"))
+        assert await rig.said() == ["born"]

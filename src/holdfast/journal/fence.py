@@ -179,6 +179,27 @@ class Fence:
         self._move(record)
         return line, record
 
+    def frame(self, drafts: Sequence[Draft], *, at: int, epoch: int, writer: str) -> tuple[bytes, list[Record]]:
+        """The lines of these records at this position, which is not moved: `move_over` does, once they are durable."""
+        if self._subkeys is None or self.where != "middle":
+            raise InvariantBroken("a record was to be framed outside a segment")
+        key, mac, seq = self._subkeys.record, self.mac, self.seq
+        lines: list[bytes] = []
+        records: list[Record] = []
+        for draft in drafts:
+            seq += 1
+            line, record = frame(key, mac, draft, seq=seq, at=at, epoch=epoch, writer=writer)
+            mac = record.mac
+            lines.append(line)
+            records.append(record)
+        return (lines[0] if len(lines) == 1 else b"".join(lines)), records
+
+    def move_over(self, data: bytes, last: Record) -> None:
+        """Lines that were framed here are durable now; `last` is theirs."""
+        self._hasher.update(data)
+        self.offset += len(data)
+        self._move(last)
+
     def close_segment(self, *, at: int, writer: str) -> bytes:
         """The closing line of a full segment."""
         line, _ = self.write(closed_draft(self.number), at=at, epoch=self.epoch, writer=writer)

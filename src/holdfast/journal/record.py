@@ -9,6 +9,7 @@ Pure: bytes in, values out.
 """
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -129,6 +130,11 @@ def _record(header: bytes, body: bytes, mac: bytes, digest: bytes | None) -> Rec
     return Record(fields.seq, fields.at, fields.epoch, fields.writer, fields.type, fields.version, body, mac)
 
 
+@lru_cache(maxsize=256)
+def _is_name(name: str) -> bool:
+    return _NAME.match(name) is not None
+
+
 def check_draft(draft: Draft) -> None:
     """Refuse what could not be read back: not one line, not strict JSON, no object, a name that would need escaping, too large."""
     check_name(draft.type, what="record type")
@@ -146,5 +152,5 @@ def check_draft(draft: Draft) -> None:
 
 
 def check_name(name: str, *, what: str) -> None:
-    if not _NAME.match(name):
+    if not _is_name(name):
         raise Refused(f"{name!r} is no {what}", code="malformed", hint="use letters, digits and . _ : @ - (64 at most)")

@@ -50,7 +50,7 @@ class Section(NamedTuple):
 
 Decide = Callable[[Section], Sequence[Draft]]
 """
-Called once, with the lock held, off the event loop: pure and quick. No drafts: nothing is written, and the append returns the head as it is.
+Called once, with the lock held, in the caller's thread or another: pure, quick, never waiting. No drafts: nothing is written, and the append returns the head as it is.
 All drafts of one decide are kept or none is. Appends that wait together are decided one after another, and made durable by one write and one sync.
 """
 

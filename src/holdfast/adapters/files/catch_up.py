@@ -70,24 +70,30 @@ def catch_up(files: SessionFiles, folder: int, fence: Fence, check: Check, *, wr
 
 
 def _nothing_new(files: SessionFiles, folder: int, fence: Fence, anchor: Anchor, check: Check) -> bool:
+    """Case A, the common one."""
+    return anchor.seq == fence.seq and anchor.mac == fence.mac and is_as_we_left_it(files, folder, fence, check)
+
+
+def is_as_we_left_it(files: SessionFiles, folder: int, fence: Fence, check: Check) -> bool:
     """
-    Case A, the common one: the size and the anchor are as we left them, and so, where asked for, is every byte.
+    Is the segment's size what we know, and so, where asked for, every byte?
 
     A file that we did not have open before may be a copy, so its bytes are looked at whether asked for or not.
     """
-    if anchor.seq != fence.seq or anchor.mac != fence.mac:
-        return False
     try:
         status = files.stat_segment(fence.number)
     except FileNotFoundError:
         return False
-    if status.st_size != fence.offset or files.has_segment(folder, fence.number + 1):
+    if status.st_size != fence.offset or files.has_next(folder, fence.number):
         return False
     known = files.is_known(fence.number, status)
     if known:
         check_file(status, files.name(fence.number))
     fd = files.active(folder, fence.number, status)
-    return (known and check is Check.SHORT) or _prefix_holds(fd, fence)
+    if (known and check is Check.SHORT) or _prefix_holds(fd, fence):
+        return True
+    files.let_go()  # or it would count as known from here on
+    return False
 
 
 _scratch = threading.local()

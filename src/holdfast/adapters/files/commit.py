@@ -9,6 +9,7 @@ A disk that is full gives back its reserve for a driver's records; only then, an
 import contextlib
 import logging
 import os
+from collections.abc import Sequence
 
 from holdfast.adapters.files.catch_up import Damaged, move_anchor
 from holdfast.adapters.files.paths import create_whole, read_at, write_all
@@ -26,8 +27,31 @@ _log = logging.getLogger("holdfast.files")
 _REPLACED_MAX = 3  # how often a segment may be swapped for a copy under our hands before we give up
 
 
-class _Replaced(Exception):
+Identity = tuple[int, int]
+"""A file's device and inode."""
+
+
+def identity(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino
+
+
+class Replaced(Exception):
     """The path names another inode than the one we wrote to: nothing may be acknowledged."""
+
+
+def check_drafts(drafts: Sequence[Draft]) -> int:
+    """How many bytes they take, at most; raises Refused for what can't be kept."""
+    size = 0
+    for draft in drafts:
+        check_draft(draft)
+        size += len(draft.body) + 512
+    if size > BATCH_BYTES_MAX:
+        raise Refused(
+            f"{len(drafts)} records of {size} bytes are more than one commit holds",
+            code="too_large",
+            hint=f"a commit holds at most {BATCH_BYTES_MAX} bytes",
+        )
+    return size
 
 
 class Batch:
@@ -49,15 +73,7 @@ class Batch:
         """Frame them all or none."""
         if not drafts:
             return
-        for draft in drafts:
-            check_draft(draft)
-        size = sum(len(draft.body) for draft in drafts) + 512 * len(drafts)
-        if size > BATCH_BYTES_MAX:
-            raise Refused(
-                f"{len(drafts)} records of {size} bytes are more than one commit holds",
-                code="too_large",
-                hint=f"a commit holds at most {BATCH_BYTES_MAX} bytes",
-            )
+        size = check_drafts(drafts)
         if self._bytes + size > BATCH_BYTES_MAX or self.fence.offset >= self._files.segment_bytes:
             self.flush()  # segments are cut at the same places whether appends were committed together or one by one
         if not self._lines:
@@ -86,10 +102,10 @@ class Batch:
         data = b"".join(self._lines)
         if self._new_segment:
             if self._closing:
-                self._write_in_place(self._base, self._closing)
+                self.write_in_place(self._base, self._closing)
             self._write_new_segment(data)
         else:
-            self._write_in_place(self._base, data)
+            self.write_in_place(self._base, data)
         try:
             # Commit point: the records are durable. Before the anchor is moved a crash keeps them too, for whoever comes next.
             self._anchor = move_anchor(self._files, self.fence, self._anchor)
@@ -100,11 +116,11 @@ class Batch:
         self._files.must_rotate = False
         self._closing, self._lines, self._bytes, self._new_segment = b"", [], 0, False
 
-    def _write_in_place(self, base: Fence, data: bytes) -> None:
+    def write_in_place(self, base: Fence, data: bytes) -> None:
         for _ in range(_REPLACED_MAX):
             try:
                 return self._write_once(base, data)
-            except _Replaced:
+            except Replaced:
                 # A copy took the file's place: if it holds the bytes we know, it is the journal now.
                 if self._copy_has(base, data):
                     return None
@@ -126,19 +142,35 @@ class Batch:
             write_all(fd, data, base.offset)
             os.fdatasync(fd)
         except OSError as exc:
-            # Never again on this descriptor: its error has been reported, and a second sync on it could claim success.
-            with contextlib.suppress(OSError):
-                files.let_go()
-            if not self._retry_from_reserve(base, data, exc):
-                self._undo(base, data, exc)
+            self.recover(base, data, exc)
+        self._check_after(base, data, identity(before))
+
+    def recover(self, base: Fence, data: bytes, failure: OSError) -> None:
+        """A write or sync failed: afterwards it is there after all, by the reserve; else raises."""
+        # Never again on this descriptor: its error has been reported, and a second sync on it could claim success.
+        with contextlib.suppress(OSError):
+            self._files.let_go()
+        if not self._retry_from_reserve(base, data, failure):
+            self._undo(base, data, failure)
+
+    def look_again(self, base: Fence, data: bytes, wrote_to: Identity) -> None:
+        """Written and synced, but the path does not show it: it is there after all, in a copy that took the file's place; else raises."""
+        try:
+            self._check_after(base, data, wrote_to)
+        except Replaced:
+            if not self._copy_has(base, data):
+                self.write_in_place(base, data)
+
+    def _check_after(self, base: Fence, data: bytes, wrote_to: Identity) -> None:
+        files, name = self._files, self._files.name(base.number)
         try:
             after = files.stat_segment(base.number)
         except FileNotFoundError:
             files.check_place(self._folder)
             raise self._removed(base, name) from None
-        if (after.st_ino, after.st_dev) != (before.st_ino, before.st_dev):
+        if identity(after) != wrote_to:
             files.check_place(self._folder)
-            raise _Replaced
+            raise Replaced
         if after.st_size != base.offset + len(data):
             raise Damaged(Damage("broken", f"{name} was changed while it was written", base.seq, base.number, base.offset))
 

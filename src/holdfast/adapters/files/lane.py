@@ -5,17 +5,21 @@ Whoever finds the lane idle leads: it takes the write lock, brings every waiting
 syncs once, and wakes them all. Followers wait; no lock is held when a call returns. Asynchronous callers lead in a thread of the store's pool.
 """
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from holdfast.adapters.files.alone import Alone, deciding
 from holdfast.adapters.files.catch_up import Damaged, catch_up
 from holdfast.adapters.files.commit import Batch
 from holdfast.adapters.files.keys import no_key
-from holdfast.adapters.files.locks import FolderLock
+from holdfast.adapters.files.locks import FolderLock, keeps_too_many
 from holdfast.adapters.files.paths import disk_refused
 from holdfast.adapters.files.session_files import SessionFiles
+from holdfast.adapters.files.syncing import Syncable
 from holdfast.errors import Fenced, HoldfastError, InDoubt, InvariantBroken, NotSaved, Untrusted
 from holdfast.journal.anchor import Anchor
 from holdfast.journal.chain import KeyMissing
@@ -28,8 +32,6 @@ if TYPE_CHECKING:
 
 _TOGETHER_MAX = 256  # appends in one commit; bounds how long the first waits for the last's decision
 
-deciding = threading.local()
-
 
 def _nobody_waits() -> None:
     pass
@@ -37,6 +39,8 @@ def _nobody_waits() -> None:
 
 class Request:
     """One append on its way. Filled in by whoever leads."""
+
+    __slots__ = ("before", "check", "decide", "done", "epoch", "error", "journal", "result", "since", "upto", "wake")
 
     def __init__(self, journal: "FileJournal", decide: Decide, *, since: Head, epoch: int | None, check: Check) -> None:
         self.journal, self.decide, self.since, self.epoch, self.check = journal, decide, since, epoch, check
@@ -75,27 +79,71 @@ class LaneHost(Protocol):
         """In a thread of the pool, where it may wait."""
         ...
 
+    def sync(self, commit: Syncable) -> None:
+        """In the thread that writes and acknowledges for everybody."""
+        ...
+
     def run_quick(self, work: Callable[[], None]) -> None:
         """In one of the few threads that commit: it waits for the disk only."""
         ...
 
 
+class Soon:
+    """An append of an asynchronous caller, decided and waiting for the disk. See `Syncable`."""
+
+    __slots__ = ("_alone", "_lane", "_request")
+
+    def __init__(self, lane: "Lane", request: Request, alone: Alone) -> None:
+        self._lane, self._request, self._alone = lane, request, alone
+
+    def write(self) -> int | None:
+        try:
+            if self._alone.write():
+                return self._alone.fd
+            failure = None
+        except OSError as exc:
+            failure = exc
+        self._mend(failure)
+        return None
+
+    def end(self, failure: OSError | None) -> None:
+        if failure is None and self._alone.has_landed():
+            self._lane.complete(self._request, self._alone.lock, self._alone.acknowledge)
+        else:
+            self._mend(failure)
+
+    def _mend(self, failure: OSError | None) -> None:
+        """In a thread that may wait: it takes more than one write, and perhaps a seal."""
+
+        def work() -> None:
+            self._alone.mend(failure)
+            self._alone.acknowledge()
+
+        self._lane.host.run(lambda: self._lane.complete(self._request, self._alone.lock, work))
+
+
 class Lane:
     def __init__(self, files: SessionFiles, host: LaneHost) -> None:
         self.files = files
-        self._host = host
+        self.host = host
         self._guard = threading.Lock()
         self._queue: deque[Request] = deque()
         self._led = False
         self._idle = threading.Condition(self._guard)
+        self._is_awaited = 0
         # The claim this process holds on the session, if any; compared in every driver's append.
         self.claimed_epoch: Callable[[], int | None] = lambda: None
 
     def append_now(self, request: Request) -> Appended:
-        if getattr(deciding, "now", False):
+        if deciding.now:
             raise InvariantBroken("an append inside the decision of another one would wait for itself")
-        if self._enqueue(request):
-            self._lead(request)
+        with self._guard:
+            leads, self._led = not self._led, True
+            if not leads:
+                self._queue.append(request)
+        if leads:
+            self._commit([request], self._try_lock())
+            self._leave_to_others()
         else:
             request_done = threading.Event()
             request.wake = request_done.set
@@ -103,16 +151,64 @@ class Lane:
                 request_done.wait()
         return request.outcome()
 
+    def _leave_to_others(self) -> None:
+        """A synchronous caller has its answer; what came meanwhile is led by the pool."""
+        with self._guard:
+            if not self._queue:
+                return self._rest()
+        return self.host.run(self._lead)
+
+    def _rest(self) -> None:
+        """With the guard held."""
+        self._led = False
+        if self._is_awaited:
+            self._idle.notify_all()
+
     def append_soon(self, request: Request) -> None:
-        """`request.wake` is called when it is done, from another thread."""
-        if self._enqueue(request):
-            self._host.run_quick(self._lead_at_once)
+        """`request.wake` is called when it is done. Decided here and now if nothing is in the way; a thread of the pool waits for the disk."""
+        if not self._enqueue(request):
+            return
+        alone = self._begin_here(request)
+        if alone is None:
+            self.host.run_quick(self._lead_at_once)
+        elif alone.owes_a_sync:
+            self.host.sync(Soon(self, request, alone))
+        else:
+            self.complete(request, alone.lock, alone.acknowledge)
+
+    def _begin_here(self, request: Request) -> Alone | None:
+        """None: it takes the long way, in another thread, and meets there whatever it met here."""
+        lock = None if keeps_too_many() else self._try_lock()
+        if lock is None:
+            return None
+        alone: Alone | None = None
+        with contextlib.suppress(OSError, HoldfastError, Damaged, KeyMissing):
+            alone = Alone.begin(self, request, lock)
+        if alone is None:
+            lock.release()
+            return None
+        with self._guard:
+            self._queue.popleft()  # ours: only who leads takes from it
+        lock.hand_over()
+        return alone
+
+    def complete(self, request: Request, lock: FolderLock, work: Callable[[], None]) -> None:
+        """The last step of an append that was begun here; then others lead."""
+        self._end([request], lock, work)
+        request.done = True
+        request.wake()
+        with self._guard:
+            if not self._queue:
+                return self._rest()
+        return self.host.run_quick(self._lead_at_once)
 
     def wait_until_idle(self) -> None:
         """Everything that was begun has an outcome."""
         with self._guard:
+            self._is_awaited += 1
             while self._led:
                 self._idle.wait()
+            self._is_awaited -= 1
 
     def _enqueue(self, request: Request) -> bool:
         with self._guard:
@@ -120,48 +216,54 @@ class Lane:
             leads, self._led = not self._led, True
             return leads
 
+    def _try_lock(self) -> FolderLock | None:
+        """Without waiting. Whoever then takes it the long way meets the same trouble, and tells those who wait."""
+        try:
+            return self.files.try_acquire()
+        except (OSError, HoldfastError):
+            return None
+
     def _lead_at_once(self) -> None:
         """In one of the few threads that commit for everybody: a lock that would have to be waited for is waited for elsewhere."""
-        try:
-            lock = self.files.try_acquire()
-        except (OSError, HoldfastError):
-            lock = None  # whoever takes it the long way meets the same, and tells those who wait
+        lock = self._try_lock()
         if lock is None:
-            self._host.run(self._lead)
+            self.host.run(self._lead)
         else:
-            self._lead(lock=lock)
+            self._lead(lock)
 
-    def _lead(self, own: Request | None = None, lock: FolderLock | None = None) -> None:
+    def _lead(self, lock: FolderLock | None = None) -> None:
         while True:
             with self._guard:
                 if not self._queue:
-                    self._led = False
-                    self._idle.notify_all()
-                    return
-                if own is not None and own.done:
-                    break
+                    return self._rest()
                 requests = [self._queue.popleft() for _ in range(min(len(self._queue), _TOGETHER_MAX))]
             self._commit(requests, lock)
             lock = None
             for request in requests:
                 request.done = True
                 request.wake()
-        # A synchronous caller has its answer; what came meanwhile is led by the pool.
-        self._host.run(self._lead)
 
     def _commit(self, requests: list[Request], lock: FolderLock | None) -> None:
         """Every request has an outcome afterwards, and the lock, given or taken, is free."""
         try:
             lock = lock or self.files.acquire()
+        except BaseException as exc:  # noqa: BLE001  handed to every caller, unchanged
+            self._fail(requests, exc)
+        else:
+            self._end(requests, lock, partial(self._commit_locked, lock, requests))
+
+    def _end(self, requests: list[Request], lock: FolderLock, work: Callable[[], None]) -> None:
+        """Do this with the lock held, let go of it, and tell every request what came of it."""
+        try:
             try:
-                self._commit_locked(lock.fd, requests)
+                work()
             finally:
                 self.files.rest()
                 lock.release()
         except (Damaged, Untrusted) as exc:
             self._seal(requests, exc)
         except KeyMissing as exc:
-            if self._host.is_lost(exc.generation):
+            if self.host.is_lost(exc.generation):
                 self._fail(requests, no_key(str(exc)))
             else:
                 self._seal(requests, Damaged(Damage("broken", f"a segment names a key that never was ({exc})", requests[0].journal.head.seq, 1, 0)))
@@ -181,27 +283,34 @@ class Lane:
         journal = requests[0].journal
         untrusted = error if isinstance(error, Untrusted) else journal.untrusted(error.damage, while_open=True)
         try:
-            self._host.seal(journal, untrusted)
+            self.host.seal(journal, untrusted)
         except HoldfastError as exc:
             untrusted.add_note(f"the seal could not be recorded: {exc}")
         for request in requests:
             request.journal.spend(untrusted)
             request.result, request.error = None, untrusted
 
-    def _commit_locked(self, folder: int, requests: list[Request]) -> None:
-        self._host.check_alive(requests[0].journal)
-        now = self._host.now_ms()
+    def _commit_locked(self, lock: FolderLock, requests: list[Request]) -> None:
+        if len(requests) == 1:
+            alone = Alone.begin(self, requests[0], lock)
+            if alone is not None:
+                return alone.complete()
+        return self._commit_together(lock.fd, requests)
+
+    def _commit_together(self, folder: int, requests: list[Request]) -> None:
+        self.host.check_alive(requests[0].journal)
+        now = self.host.now_ms()
         anchor: Anchor | None = None
         for request in requests:
             request.journal.check_usable()
-            caught = catch_up(self.files, folder, request.journal.fence, request.check, writer=self._host.writer, now=now)
+            caught = catch_up(self.files, folder, request.journal.fence, request.check, writer=self.host.writer, now=now)
             if caught.records:
                 request.journal.remember(caught.records)
             anchor = caught.anchor
         if anchor is None:
             return
         first = requests[0].journal
-        batch = Batch(self.files, folder, first.fence, anchor, writer=self._host.writer, now=now)
+        batch = Batch(self.files, folder, first.fence, anchor, writer=self.host.writer, now=now)
         for request in requests:
             self._decide(batch, request, anchor)
         before = first.fence.head
@@ -212,19 +321,22 @@ class Lane:
     def _decide(self, batch: Batch, request: Request, anchor: Anchor) -> None:
         deciding.now = True
         try:
-            self._check_epoch(request, anchor)
+            self.check_epoch(request, anchor)
             request.before = request.journal.records_after(request.since)
             suffix = (*request.before, *batch.records)
             batch.add(list(request.decide(Section(suffix, batch.now))), request.epoch)
         except (NotSaved, InDoubt, Damaged):
             raise
         except Exception as exc:  # noqa: BLE001  a caller's own refusal: delivered to it once the commit it was decided in is known
-            request.error = disk_refused(self.files.session, exc) if isinstance(exc, OSError) else exc
+            self.refused(request, exc)
         finally:
             deciding.now = False
         request.upto = len(batch.records)
 
-    def _check_epoch(self, request: Request, anchor: Anchor) -> None:
+    def refused(self, request: Request, error: Exception) -> None:
+        request.error = disk_refused(self.files.session, error) if isinstance(error, OSError) else error
+
+    def check_epoch(self, request: Request, anchor: Anchor) -> None:
         if request.epoch is None:
             return
         if request.epoch != self.claimed_epoch() or request.epoch < anchor.epoch:

@@ -9,6 +9,7 @@ close-on-exec and closed in forked children, which are refused. Who holds a lock
 import contextlib
 import fcntl
 import os
+import resource
 import threading
 import time
 import weakref
@@ -18,6 +19,8 @@ from holdfast.errors import Busy, InvariantBroken, Refused
 
 _POLL_SECONDS_MIN = 0.00005
 _POLL_SECONDS_MAX = 0.005  # a killed owner is noticed within this; a hundred waiters still cost nothing
+
+_FEW = 64  # descriptors that any process may have
 
 _guard = threading.Lock()
 _folders: "weakref.WeakValueDictionary[tuple[int, int], FolderLock]" = weakref.WeakValueDictionary()
@@ -58,9 +61,9 @@ class KeptFile:
             close_kept(self.fd)
 
 
-def kept_descriptors() -> int:
-    """How many of this process are kept open for sessions."""
-    return len(_descriptors)
+def keeps_too_many() -> bool:
+    """Are more descriptors kept open for sessions than a quarter of what this process may have?"""
+    return len(_descriptors) > _FEW and len(_descriptors) > resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
 
 
 class FolderLock:
@@ -108,6 +111,10 @@ class FolderLock:
             raise
         self._owner, self._since = threading.get_ident(), time.monotonic()
         return True
+
+    def hand_over(self) -> None:
+        """Another thread goes on with it, and releases it."""
+        self._owner = None
 
     def _flock(self, timeout_seconds: float) -> None:
         start, pause = time.monotonic(), _POLL_SECONDS_MIN

@@ -9,13 +9,14 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.adapters.files.anchors import AnchorCell
-from holdfast.adapters.files.locks import FolderLock, KeptFile, folder_lock, forked, kept_descriptors
+from holdfast.adapters.files.locks import FolderLock, KeptFile, folder_lock, forked, keeps_too_many
 from holdfast.adapters.files.paths import open_file, read_at, walk
 from holdfast.adapters.files.quarantine import Quarantine
 from holdfast.adapters.files.reserve import Reserve
-from holdfast.errors import NotSaved, Refused
+from holdfast.errors import InvariantBroken, NotSaved, Refused
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.anchor import Anchor
 from holdfast.journal.chain import Keyring
@@ -24,8 +25,16 @@ from holdfast.journal.record import read_unverified
 from holdfast.journal.segment import parse_segment_name, read_opened, segment_name
 from holdfast.limits import BATCH_BYTES_MAX, KIB, LOCK_WAIT_SECONDS, SEGMENT_BYTES
 
-_KEPT_MAX = 256  # descriptors; a quarter of what a process usually may have
 HEADER_BYTES_MAX = 4 * KIB  # a segment's first line
+
+
+class _Active(NamedTuple):
+    """The active segment as we last had it open, under the write lock."""
+
+    number: int
+    device: int
+    inode: int
+    file: KeptFile
 
 
 class SessionFiles:
@@ -55,8 +64,8 @@ class SessionFiles:
         self._pid = os.getpid()
         self._path = "/".join(parts)
         self._lock: FolderLock | None = None
-        # The active segment as we last had it open, under the write lock: its number, identity and descriptor.
-        self._active: tuple[int, tuple[int, int], KeptFile] | None = None
+        self._active: _Active | None = None
+        self._named: tuple[int, str, str] = (0, "", "")  # the last segment asked for: its number, its path from the home, its next one's name
         # Set by a failed write or sync: the next commit starts a new segment.
         self.must_rotate = False
 
@@ -149,40 +158,57 @@ class SessionFiles:
             return []
 
     def has_segment(self, folder: int, number: int) -> bool:
-        return os.access(f"{self.instance}.{number:08d}.jsonl", os.F_OK, dir_fd=folder)
+        return os.access(self.name(number), os.F_OK, dir_fd=folder)
+
+    def has_next(self, folder: int, number: int) -> bool:
+        """Is there one after this?"""
+        return os.access(self._names(number)[2], os.F_OK, dir_fd=folder)
+
+    def _names(self, number: int) -> tuple[int, str, str]:
+        named = self._named
+        if named[0] != number:
+            named = self._named = (number, f"{self._path}/{self.name(number)}", self.name(number + 1))
+        return named
 
     def open_segment(self, folder: int, number: int, flags: int = os.O_RDONLY) -> int:
         return open_file(folder, self.name(number), flags)
 
     def stat_segment(self, number: int) -> os.stat_result:
         """By its whole path, so that a replaced folder shows too."""
-        return os.stat(f"{self._path}/{self.instance}.{number:08d}.jsonl", dir_fd=self.home, follow_symlinks=False)
+        return os.stat(self._names(number)[1], dir_fd=self.home, follow_symlinks=False)
 
     def is_known(self, number: int, status: os.stat_result) -> bool:
         """Is this the very file that we last checked and wrote?"""
         active = self._active
-        return active is not None and active[0] == number and active[1] == (status.st_dev, status.st_ino)
+        return active is not None and active.number == number and active.inode == status.st_ino and active.device == status.st_dev
+
+    @property
+    def active_fd(self) -> int:
+        """Of the active segment, which was just seen to be as we left it."""
+        if self._active is None:
+            raise InvariantBroken(f"{self.session}: no segment is open")
+        return self._active.file.fd
 
     def active(self, folder: int, number: int, status: os.stat_result) -> int:
         """A descriptor to write with, of the file that `status` describes; kept from one commit to the next."""
         if self._active is not None:
             if self.is_known(number, status):
-                return self._active[2].fd
+                return self._active.file.fd
             self.let_go()
         fd = self.open_segment(folder, number, os.O_RDWR)
         opened = os.fstat(fd)
-        self._active = (number, (opened.st_dev, opened.st_ino), KeptFile(fd))
+        self._active = _Active(number, opened.st_dev, opened.st_ino, KeptFile(fd))
         return fd
 
     def let_go(self) -> None:
         """Of the active segment's descriptor."""
         active, self._active = self._active, None
         if active is not None:
-            active[2].close()
+            active.file.close()
 
     def rest(self) -> None:
         """With the lock held, at a commit's end: a process with very many sessions keeps no descriptors for those that are quiet."""
-        if kept_descriptors() > _KEPT_MAX:
+        if keeps_too_many():
             with contextlib.suppress(OSError):
                 self.let_go()
             self._lock = None

@@ -36,6 +36,7 @@ from holdfast.adapters.files.reading import open_at_head, stream_what_verifies
 from holdfast.adapters.files.registry import Registry
 from holdfast.adapters.files.reserve import Reserve
 from holdfast.adapters.files.session_files import HEADER_BYTES_MAX, SessionFiles
+from holdfast.adapters.files.syncing import Syncable, Syncing
 from holdfast.adapters.files.threads import Arrival, Threads
 from holdfast.adapters.files.verifying import unreadable, verify_files
 from holdfast.errors import InvariantBroken, Refused, Untrusted, Unusable
@@ -60,7 +61,8 @@ from holdfast.session.home_events import (
 T = TypeVar("T")
 
 _THREADS = 64  # whatever may wait: for a lock, a big read, a birth
-_COMMITTERS = 12  # appends of different sessions sync in parallel; more threads only fight for the interpreter
+_COMMITTERS = 12  # appends that wait together in one session are decided, written and synced here
+_SYNCERS = 32  # they only wait for the disk, which makes one flush of many
 SESSIONS = "sessions"
 
 
@@ -76,6 +78,7 @@ class FileStore:
         self.writer = f"w{self._pid}-{secrets.token_hex(4)}"
         self._threads = Threads(_THREADS, "holdfast-files")
         self._committers = Threads(_COMMITTERS, "holdfast-commit")
+        self._syncing = Syncing(_SYNCERS, "holdfast-sync")
         self._tables = AnchorTables(home)
         self._reserve = Reserve(home)
         self._lanes: weakref.WeakValueDictionary[tuple[SessionId, InstanceId], Lane] = weakref.WeakValueDictionary()
@@ -282,6 +285,7 @@ class FileStore:
     def _close_now(self) -> None:
         for claim in list(self.claims):
             claim.release_now()
+        self._syncing.stop()
         self._committers.stop()
         self._threads.stop()
         for lane in [self._home_lane, *self._lanes.values()]:
@@ -555,6 +559,9 @@ class FileStore:
 
     def run(self, work: Callable[[], None]) -> None:
         self._threads.run(work)
+
+    def sync(self, commit: Syncable) -> None:
+        self._syncing.put(commit)
 
     def run_quick(self, work: Callable[[], None]) -> None:
         self._committers.run(work)

@@ -375,7 +375,7 @@ class Attempt:
         await idle.wait()
 
 
-async def finish(work: Coroutine[Any, Any, None]) -> None:
+async def finish(work: Coroutine[Any, Any, None] | asyncio.Future[None]) -> None:
     """Await to the end, whatever is cancelled meanwhile; the cancellation goes on after it."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

@@ -21,6 +21,7 @@ from holdfast.ids import ApprovalId, GrantId, InstanceId, SessionId, TurnId, ses
 from holdfast.ports.journal_store import Check, Draft, Record
 from holdfast.ports.tools import InvalidArguments
 from holdfast.runtime import listing
+from holdfast.runtime.attempt import finish
 from holdfast.runtime.compactor import CompactionReport, Compactor
 from holdfast.runtime.driver import Driver, Until, why_not
 from holdfast.runtime.feed import Feed
@@ -260,10 +261,14 @@ class Service:
             return
         if ledger.driving and ledger.attempt.epoch is not None and driver.owns_claim:
             await driver.give_up()
-        await ledger.journal.sync_anchor()
+        syncing = asyncio.create_task(ledger.journal.sync_anchor())
+        try:
+            await asyncio.sleep(0)  # it is on its way; the index is written meanwhile
+            listing.note(self.world, ledger)
+            self.world.notifier.notify(ledger.session)
+        finally:
+            await finish(syncing)
         await ledger.keep_snapshot_if_due()
-        listing.note(self.world, ledger)
-        self.world.notifier.notify(ledger.session)
 
     def _hand_on(self, ledger: Ledger) -> None:
         """After an append that somebody else drives on: it is durable already, and the anchor may lag. The index knows."""

@@ -55,7 +55,7 @@ class CaughtUp(NamedTuple):
 def catch_up(files: SessionFiles, folder: int, fence: Fence, check: Check, *, writer: str, now: int) -> CaughtUp:
     """Move the fence to the head. Raises `Damaged`, or an OSError; the fence then stays where it was."""
     anchor = read_anchor(files, fence)
-    if _nothing_new(files, folder, fence, anchor, check):
+    if nothing_new(files, folder, fence, anchor, check):
         return CaughtUp([], anchor)
     ahead = fence.copy()
     records, pieces, rest = read_on(files, folder, ahead, check, anchor)
@@ -69,7 +69,7 @@ def catch_up(files: SessionFiles, folder: int, fence: Fence, check: Check, *, wr
     return CaughtUp(records, anchor)
 
 
-def _nothing_new(files: SessionFiles, folder: int, fence: Fence, anchor: Anchor, check: Check) -> bool:
+def nothing_new(files: SessionFiles, folder: int, fence: Fence, anchor: Anchor, check: Check) -> bool:
     """Case A, the common one."""
     return anchor.seq == fence.seq and anchor.mac == fence.mac and is_as_we_left_it(files, folder, fence, check)
 

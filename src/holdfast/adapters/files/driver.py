@@ -10,7 +10,7 @@ import fcntl
 import os
 from typing import TYPE_CHECKING
 
-from holdfast.adapters.files.catch_up import catch_up, move_anchor
+from holdfast.adapters.files.catch_up import catch_up, move_anchor, nothing_new
 from holdfast.adapters.files.locks import close_kept, keep_from_children
 from holdfast.adapters.files.paths import FOLDER_MODE, open_folder, walk
 from holdfast.ports.journal_store import Check
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 DRIVER = "driver"
 _TRIES = 100  # each means that another driver came and went between two of our calls
+
+
+class WouldWait(Exception):
+    """Not now, and not here: in a thread that may wait."""
 
 
 class DriverClaim:
@@ -44,9 +48,10 @@ class DriverClaim:
         return self._epoch
 
     async def release(self) -> None:
-        await self._store.in_thread(self.release_now)
+        self.release_now()
 
     def release_now(self) -> None:
+        """Waits for nobody and nothing: one look, and a folder removed that nobody has to find gone after a power cut."""
         if self._released:
             return
         self._released = True
@@ -60,17 +65,42 @@ class DriverClaim:
         close_kept(self._fd)
 
 
-def try_claim(journal: "FileJournal", store: "FileStore") -> DriverClaim | None:
-    """Never waits for another driver, even one that is stopped with the write lock in its hands."""
+def try_claim(journal: "FileJournal", store: "FileStore", *, at_once: bool = False) -> DriverClaim | None:
+    """
+    Never waits for another driver, even one that is stopped with the write lock in its hands.
+
+    `at_once`: nor for the write lock; `WouldWait`, with nothing claimed, where it is not free or there is more to do than to look.
+    """
     fd = _lock_driver_folder(journal.files)
     if fd is None:
         return None
     try:
-        return DriverClaim(journal, store, fd, _next_epoch(journal, store))
+        return DriverClaim(journal, store, fd, _next_epoch_at_once(journal, store) if at_once else _next_epoch(journal, store))
+    except WouldWait:
+        close_kept(fd)
+        raise
     except BaseException as exc:
         close_kept(fd)
         store.translate_and_seal(journal, exc)
         raise
+
+
+def _next_epoch_at_once(journal: "FileJournal", store: "FileStore") -> int:
+    files, fence = journal.files, journal.fence
+    lock = files.try_acquire() if journal.sealed is None and store.is_fresh() else None
+    if lock is None:
+        raise WouldWait
+    try:
+        store.check_alive(journal)
+        journal.check_usable()
+        anchor = files.anchor.read(files.keys)
+        if anchor is None or not nothing_new(files, lock.fd, fence, anchor, Check.SHORT):
+            raise WouldWait
+        epoch = max(anchor.epoch, fence.epoch) + 1
+        move_anchor(files, fence, anchor, epoch)
+    finally:
+        lock.release()
+    return epoch
 
 
 def _next_epoch(journal: "FileJournal", store: "FileStore") -> int:

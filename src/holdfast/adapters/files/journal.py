@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.adapters.files import outputs
 from holdfast.adapters.files.catch_up import Damaged
-from holdfast.adapters.files.driver import DriverClaim, try_claim
+from holdfast.adapters.files.driver import DriverClaim, WouldWait, try_claim
 from holdfast.adapters.files.lane import Lane, Request
 from holdfast.adapters.files.paths import walk
 from holdfast.adapters.files.reading import advance, stream, stream_unverified, stream_what_verifies
 from holdfast.errors import BrokenChain, CutShort, HoldfastError, InvariantBroken, NotSaved, Refused, Takeover, Untrusted
 from holdfast.ids import InstanceId, SessionId
+from holdfast.journal.chain import KeyMissing
 from holdfast.journal.fence import Fence
 from holdfast.journal.record import BIRTH_MAC, Head, Record
 from holdfast.journal.segment import is_own
@@ -194,7 +195,10 @@ class FileJournal:
     # --- driving -----------------------------------------------------------------------------------------------------
 
     async def claim(self) -> DriverClaim | None:
-        return await self._store.in_thread(lambda: try_claim(self, self._store))
+        try:
+            return try_claim(self, self._store, at_once=True)
+        except (WouldWait, OSError, KeyMissing):
+            return await self._store.in_thread(lambda: try_claim(self, self._store))
 
     async def keep_snapshot(self, snapshot: Snapshot) -> None:
         if self.is_verified and self.sealed is None:

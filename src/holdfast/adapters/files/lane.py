@@ -70,6 +70,10 @@ class LaneHost(Protocol):
         """Raise if the session is sealed, deleted, replaced by another life, or the home can't be written."""
         ...
 
+    def is_fresh(self) -> bool:
+        """Would `check_alive` only look, and read nothing new?"""
+        ...
+
     def seal(self, journal: "FileJournal", error: Untrusted) -> None: ...
     def is_lost(self, generation: int) -> bool:
         """Is this a key that we should have?"""
@@ -178,12 +182,14 @@ class Lane:
 
     def _begin_here(self, request: Request) -> Alone | None:
         """None: it takes the long way, in another thread, and meets there whatever it met here."""
-        lock = None if keeps_too_many() else self._try_lock()
+        lock = self._try_lock() if self._may_begin_here() else None
         if lock is None:
             return None
         alone: Alone | None = None
-        with contextlib.suppress(OSError, HoldfastError, Damaged, KeyMissing):
+        try:
             alone = Alone.begin(self, request, lock)
+        except Exception:  # noqa: BLE001  told by whoever meets it again
+            alone = None
         if alone is None:
             lock.release()
             return None
@@ -191,6 +197,12 @@ class Lane:
             self._queue.popleft()  # ours: only who leads takes from it
         lock.hand_over()
         return alone
+
+    def _may_begin_here(self) -> bool:
+        """Where neither descriptors are short nor the home's journal has to be read on."""
+        with contextlib.suppress(OSError):
+            return not keeps_too_many() and self.host.is_fresh()
+        return False
 
     def complete(self, request: Request, lock: FolderLock, work: Callable[[], None]) -> None:
         """The last step of an append that was begun here; then others lead."""

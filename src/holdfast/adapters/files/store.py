@@ -430,6 +430,10 @@ class FileStore:
         if mark is not None:
             raise sealed_error(journal.session, mark)
 
+    def is_fresh(self) -> bool:
+        """Would `check_alive` only look, and read nothing new?"""
+        return self._registry.is_fresh()
+
     def seal_mark(self, session: SessionId, instance: InstanceId) -> SealMark | None:
         sealed = self._registry.state.sealed.get(session)
         if sealed is None or sealed.instance != instance:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.adapters.files.notify import FileNotifier
-from holdfast.errors import Refused
+from holdfast.errors import InDoubt, Refused
 from holdfast.ids import SessionId
 from holdfast.limits import RECORD_BYTES_MAX
 from holdfast.ports.journal_store import Check, Draft, Section
@@ -97,6 +97,32 @@ async def test_a_refusal_of_one_does_not_touch_the_others(files: Any) -> None:
         results = await asyncio.gather(*work, return_exceptions=True)
         assert [type(result) for result in results[::2]] == [Refused] * 10
         assert sorted(await files.numbers(journal)) == list(range(1, 20, 2))
+
+
+@in_loop
+async def test_a_spent_handle_fails_its_own_append_and_no_other(files: Any) -> None:
+    """It was usable when its append was put in line behind one that takes its time, and is spent by the time that one is done."""
+    await files.bear(0)
+    async with files.store() as store:
+        slow, spent, innocent = [await store.open(OPS) for _ in range(3)]
+        inside, go = threading.Event(), threading.Event()
+
+        def decide(_: Section) -> list[Draft]:
+            inside.set()
+            assert go.wait(30)
+            return [Draft("note", 1, b'{"n":1}')]
+
+        leading = asyncio.create_task(asyncio.to_thread(slow.append_now, decide, since=slow.head))
+        await asyncio.to_thread(inside.wait, 30)
+        waiting = [asyncio.create_task(handle.append(files.says(number), since=handle.head)) for number, handle in ((2, spent), (3, innocent))]
+        await asyncio.sleep(0)
+        spent.spend(InDoubt("the disk did not say"))
+        go.set()
+        await leading
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(outcomes[0], InDoubt)
+        assert not isinstance(outcomes[1], BaseException)
+        assert await files.numbers(innocent) == [1, 3]
 
 
 @in_loop

@@ -310,17 +310,19 @@ class Lane:
         return self._commit_together(lock.fd, requests)
 
     def _commit_together(self, folder: int, requests: list[Request]) -> None:
+        requests = [request for request in requests if self._is_usable(request)]
+        if not requests:
+            return
         self.host.check_alive(requests[0].journal)
         now = self.host.now_ms()
         anchor: Anchor | None = None
         for request in requests:
-            request.journal.check_usable()
             caught = catch_up(self.files, folder, request.journal.fence, request.check, writer=self.host.writer, now=now)
             if caught.records:
                 request.journal.remember(caught.records)
             anchor = caught.anchor
         if anchor is None:
-            return
+            raise InvariantBroken("a journal was caught up with, and has no anchor")
         first = requests[0].journal
         batch = Batch(self.files, folder, first.fence, anchor, writer=self.host.writer, now=now)
         for request in requests:
@@ -329,6 +331,15 @@ class Lane:
         batch.flush()
         for request in requests:
             self._acknowledge(batch, request, first, before)
+
+    def _is_usable(self, request: Request) -> bool:
+        """A spent handle fails its own append, and nobody else's."""
+        try:
+            request.journal.check_usable()
+        except HoldfastError as exc:
+            request.error = exc
+            return False
+        return True
 
     def _decide(self, batch: Batch, request: Request, anchor: Anchor) -> None:
         deciding.now = True

@@ -50,7 +50,7 @@ class Alone:
         fence = journal.fence
         host.check_alive(journal)
         journal.check_usable()
-        if fence.where != "middle" or fence.offset >= files.segment_bytes or files.must_rotate:
+        if fence.where != "middle" or fence.offset >= files.segment_bytes or files.must_rotate or not journal.has_at_hand(request.since):
             return None
         anchor = files.anchor.read(files.keys)
         if anchor is None or anchor.seq != fence.seq or anchor.mac != fence.mac or not is_as_we_left_it(files, lock.fd, fence, request.check):

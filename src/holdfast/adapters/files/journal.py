@@ -97,6 +97,10 @@ class FileJournal:
             self.fence = fence.copy()
         return fence.head
 
+    def has_at_hand(self, since: Head) -> bool:
+        """Would `records_after` need no look at the disk?"""
+        return since.seq >= self.fence.seq or bool(self._remembered and self._remembered[0].seq <= since.seq + 1)
+
     def records_after(self, since: Head) -> list[Record]:
         """The callers' records after `since`, up to the fence. With the lock held."""
         if since.seq > self.fence.seq:

@@ -172,7 +172,11 @@ class Lane:
         """`request.wake` is called when it is done. Decided here and now if nothing is in the way; a thread of the pool waits for the disk."""
         if not self._enqueue(request):
             return
-        alone = self._begin_here(request)
+        try:
+            alone = self._begin_here(request)
+        except BaseException:
+            self.host.run_quick(self._lead_at_once)  # once in line it is seen through, whatever interrupts its caller
+            raise
         if alone is None:
             self.host.run_quick(self._lead_at_once)
         elif alone.owes_a_sync:
@@ -187,11 +191,12 @@ class Lane:
             return None
         alone: Alone | None = None
         try:
-            alone = Alone.begin(self, request, lock)
-        except Exception:  # noqa: BLE001  told by whoever meets it again
-            alone = None
+            with contextlib.suppress(Exception):  # told by whoever meets it again
+                alone = Alone.begin(self, request, lock)
+        finally:
+            if alone is None:
+                lock.release()
         if alone is None:
-            lock.release()
             return None
         with self._guard:
             self._queue.popleft()  # ours: only who leads takes from it

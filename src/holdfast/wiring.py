@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 from holdfast.adapters.files import FileStore
 from holdfast.adapters.files.clock import SystemClock
 from holdfast.adapters.files.index import SqliteIndex
+from holdfast.adapters.files.memory import NAME as MEMORY
+from holdfast.adapters.files.memory import SqliteMemory
 from holdfast.adapters.files.notify import FileNotifier
 from holdfast.adapters.files.search import SqliteSearch
 from holdfast.errors import Unusable
 from holdfast.ids import CallId
 from holdfast.ports.delivery import Channel
+from holdfast.ports.memory import Memory
 from holdfast.ports.model import Model
 from holdfast.ports.tools import ProcessFacts, Tool
 from holdfast.runtime.world import AgentSpec, World
@@ -72,8 +75,9 @@ class LazyModels:
 class LazyTools:
     """The box, filled at the first question: listing what waits loads no program's tools and no shell parser."""
 
-    def __init__(self, given: Sequence[Tool], settings: Settings) -> None:
+    def __init__(self, given: Sequence[Tool], settings: Settings, memory: Memory | None = None) -> None:
         self._given = given
+        self._memory = memory
         self._confine = settings.shell_confine
         self._box: Toolbox | None = None
         self._builtins: Sequence[Tool] = ()
@@ -85,7 +89,7 @@ class LazyTools:
             from holdfast.adapters.tools.toolbox import Toolbox, builtin_tools
 
             own = {tool.definition.name for tool in self._given}
-            self._builtins = [tool for tool in builtin_tools(confine=self._confine) if tool.definition.name not in own]
+            self._builtins = [tool for tool in builtin_tools(confine=self._confine, memory=self._memory) if tool.definition.name not in own]
             self._box = Toolbox([*self._builtins, *self._given])
         return self._box
 
@@ -130,14 +134,16 @@ async def open_service(
     settings = source.now()
     store = await _store(home, settings, create=create)
     specs = {**settings.agents(), **{each.name: each for each in agents}}
+    memory = SqliteMemory(home / MEMORY, store.memory_key)
     world = World(
         store=store,
         models=models or LazyModels(),
-        tools=LazyTools(tools, settings),
+        tools=LazyTools(tools, settings, memory),
         notifier=FileNotifier(home),
         clock=SystemClock(),
         index=SqliteIndex(home / "index.db", store.index_key()),
         search=SqliteSearch(home / "search.db", store.index_key()),
+        memory=memory,
         agents=specs,
         default_agent=agents[0].name if agents else settings.default_agent,
         policy=lambda: source.now().policy(),

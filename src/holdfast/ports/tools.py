@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from holdfast.ids import CallId, InstanceId, SessionId, TurnId
+from holdfast.session.memory import Circle, Origin
 from holdfast.session.plan import Binding, ToolDefinition
 
 
@@ -33,6 +34,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     boundary: str
     home: str | None  # the Holdfast home, hard-denied to every built-in tool; None for stores without files
     secrets: tuple[str, ...] = ()  # values that may not appear in arguments, output or environment
+    circle: Circle | None = None  # whom memory may be recalled for; None: nobody
+    origin: Origin | str = "nothing says who asked"  # under what something may be remembered; or why nothing may
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from holdfast.runtime.ledger import Ledger, payload
 from holdfast.runtime.looking import agent_tools, look, tool_for
 from holdfast.runtime.model_call import ask_model, is_final, overhead_chars, request_for, retry_delay
 from holdfast.runtime.outbox import Outbox
+from holdfast.runtime.recalling import recall_for, recall_for_open
 from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.tool_call import run_tool
 from holdfast.runtime.world import World
@@ -38,6 +39,7 @@ from holdfast.session.commands import (
     TakeAnswer,
     TakeFailure,
 )
+from holdfast.session.decide_inputs import next_inputs
 from holdfast.session.decide_turns import calls_made
 from holdfast.session.effects import (
     AwaitModel,
@@ -217,9 +219,7 @@ class Driver:
         commit, world = self._ledger.drive, self._world
         match effect:
             case BeginTurn():
-                following = state.queued[0].turn
-                policy = world.policy()
-                return commit(StartTurn(epoch=self._epoch), StartModelCall(turn=following, epoch=self._epoch, policy=policy))
+                return self._begin_turn(state)
             case Resume(turn=turn):
                 return commit(ResumeTurn(turn=turn, epoch=self._epoch))
             case CallModel(turn=turn) | AwaitModel(turn=turn):
@@ -239,6 +239,13 @@ class Driver:
             case Deliver():
                 pass  # started before anything else, beside whatever runs
         return None
+
+    async def _begin_turn(self, state: SessionState) -> None:
+        taken = next_inputs(state)
+        turn, context = taken[0].turn, taken[0].context
+        recalled = await recall_for(self._world, state, turn, context, [each.text for each in taken]) if taken[0].loop == "ours" else ()
+        # A crash before this leaves a message that waits, and the next driver recalls for it; after it, what was recalled is what the turn goes on with.
+        await self._ledger.drive(StartTurn(epoch=self._epoch), *recalled, StartModelCall(turn=turn, epoch=self._epoch, policy=self._world.policy()))
 
     # --- deliveries
 
@@ -275,7 +282,8 @@ class Driver:
             await self._compactor.before_call(turn_id, extra_chars=overhead_chars(world, turn, world.policy()))
             turn = ledger.state.turns.get(turn_id)
         if turn is not None and turn.model_call is None:
-            await ledger.drive(StartModelCall(turn=turn_id, epoch=self._epoch, policy=world.policy()))
+            recalled = await recall_for_open(world, ledger.state, turn)
+            await ledger.drive(*recalled, StartModelCall(turn=turn_id, epoch=self._epoch, policy=world.policy()))
             turn = ledger.state.turns.get(turn_id)
         if turn is None or turn.model_call is None or turn.model_call.epoch != self._epoch:
             return

@@ -11,6 +11,7 @@ from holdfast.ids import CallId
 from holdfast.ports.tools import CannotBind, InvalidArguments, Scene, Tool
 from holdfast.runtime.world import AgentSpec, World
 from holdfast.session.authority import TurnContext
+from holdfast.session.memory import circle_of, origin_of
 from holdfast.session.policy import Looked
 from holdfast.session.state import Call, SessionState, Turn
 
@@ -32,6 +33,8 @@ def scene_of(world: World, state: SessionState, turn: Turn, call: CallId) -> Sce
         boundary=context.boundary if context else "public",
         home=world.home,
         secrets=world.secrets,
+        circle=circle_of(turn.context, state.readers),
+        origin=origin_of(turn),
     )
 
 

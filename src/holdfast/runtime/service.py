@@ -32,6 +32,7 @@ from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Also, Ledger
 from holdfast.runtime.looking import tool_for
 from holdfast.runtime.outbox import owed_by
+from holdfast.runtime.recalling import remembers
 from holdfast.runtime.reports import AnswerReport, ApprovalReport, ErrorReport, GrantReport, SessionReport, TurnReport, grant_report
 from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.shelf import Shelf
@@ -87,6 +88,8 @@ class Service:
             self.world.index.close()
             if self.world.search is not None:
                 self.world.search.close()
+            if self.world.memory is not None:
+                self.world.memory.close()
             await self.world.store.close()
 
     def _also(self) -> Also | None:
@@ -182,7 +185,7 @@ class Service:
     async def _accept(self, ledger: Ledger, accept: AcceptInput, *, claimed: bool) -> Any:
         commands: list[Any] = [Expire(), accept]
         epoch = ledger.epoch
-        if claimed and epoch is not None and ledger.state.running is None:
+        if claimed and epoch is not None and ledger.state.running is None and not remembers(self.world):
             following = f"t{ledger.state.inputs + 1}"
             commands += [StartTurn(epoch=epoch), StartModelCall(turn=TurnId(following), epoch=epoch, policy=accept.policy)]
         outcome = await (ledger.drive if claimed else ledger.commit)(*commands, check=Check.FENCE)

@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from holdfast import limits
 from holdfast.errors import Unusable
 from holdfast.ports.clock import Clock
 from holdfast.ports.delivery import Channel
 from holdfast.ports.index import Index
 from holdfast.ports.journal_store import JournalStore
+from holdfast.ports.memory import Memory
 from holdfast.ports.model import Model, ModelCatalogue
 from holdfast.ports.notifier import Notifier
 from holdfast.ports.search import Search
@@ -57,6 +59,8 @@ class World:
     tool_timeout_seconds: float = 120.0
     model_times: ModelTimes = field(default_factory=ModelTimes)
     search: Search | None = None
+    memory: Memory | None = None
+    recall_seconds: float = limits.MEMORY_RECALL_SECONDS
     channels: Callable[[], Mapping[str, Channel]] = dict
     """Ways out to people, by name: settings of now."""
     compaction: Callable[[], CompactionRules] = CompactionRules

@@ -12,6 +12,7 @@ from holdfast.ids import ApprovalId, CallId, TurnId
 from holdfast.session.authority import MessageSource, TurnContext, Workspace
 from holdfast.session.events import CallOutcome, InputKind, Loop
 from holdfast.session.home_events import GrantProposed
+from holdfast.session.memory import MemoryItem
 from holdfast.session.messages import ModelAnswer, ProposedCall, Usage
 from holdfast.session.policy import Looked, Policy
 
@@ -43,6 +44,14 @@ class StartModelCall(Command, frozen=True):
     turn: TurnId
     epoch: int
     policy: Policy
+
+
+class RecordRecall(Command, frozen=True):
+    """What memory gave for a turn that has asked no model yet. Who may see it is judged again, by the turn's own context."""
+
+    turn: TurnId
+    items: tuple[MemoryItem, ...]
+    degraded: str | None = None
 
 
 class TakeAnswer(Command, frozen=True):
@@ -216,6 +225,7 @@ class CloseLife(Command, frozen=True):
 SessionCommand = (
     AcceptInput
     | StartTurn
+    | RecordRecall
     | StartModelCall
     | TakeAnswer
     | TakeFailure

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, assert_never
 
 from holdfast.errors import InvariantBroken
-from holdfast.session import decide_answers, decide_calls, decide_inputs, decide_life, decide_turns
+from holdfast.session import decide_answers, decide_calls, decide_inputs, decide_life, decide_memory, decide_turns
 from holdfast.session.commands import (
     AcceptInput,
     AnswerApproval,
@@ -26,6 +26,7 @@ from holdfast.session.commands import (
     ProposeCalls,
     QueueDelivery,
     RecordCompaction,
+    RecordRecall,
     RecordTurnCompaction,
     Recover,
     ResumeTurn,
@@ -51,6 +52,8 @@ def decide(state: SessionState, command: SessionCommand, *, now: int) -> Decided
             return decide_inputs.accept_input(state, command, now)
         case StartTurn():
             return decide_inputs.start_turn(state, command)
+        case RecordRecall():
+            return decide_memory.record_recall(state, command)
         case StartModelCall():
             return decide_turns.start_model_call(state, command)
         case TakeAnswer():

@@ -1,6 +1,7 @@
 """Taking messages in, and turning the queue into turns."""
 
 import re
+from itertools import takewhile
 
 import msgspec
 
@@ -138,14 +139,10 @@ def start_turn(state: SessionState, command: StartTurn) -> Decided:
     """The next turn takes the longest prefix of the queue with equal authority; nobody's message rides on another's."""
     if state.running is not None or not state.queued or state.carrying:
         return NOTHING
-    first, *later = state.queued
+    taken = next_inputs(state)
+    first = taken[0]
     if first.loop == "ours" and any(turn.may_go_on for turn in state.turns.values()):
         return NOTHING  # what was answered goes first, as `react` says
-    taken = [first]
-    for each in later:
-        if not _may_join(first, each):
-            break
-        taken.append(each)
     started = TurnStarted(turn=first.turn, inputs=tuple(each.input for each in taken), epoch=command.epoch)
     if isinstance(first.context, LostContext):
         ended = TurnEnded(
@@ -157,6 +154,12 @@ def start_turn(state: SessionState, command: StartTurn) -> Decided:
         )
         return Decided((started, ended), outcome=first.turn)
     return Decided((started,), outcome=first.turn)
+
+
+def next_inputs(state: SessionState) -> list[Input]:
+    """Of a queue that is not empty: the messages that the next turn takes."""
+    first, *later = state.queued
+    return [first, *takewhile(lambda each: _may_join(first, each), later)]
 
 
 def _may_join(first: Input, other: Input) -> bool:

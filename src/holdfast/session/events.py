@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, SessionId, TurnId
+from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, MemoryId, SessionId, TurnId
 from holdfast.session.messages import Message, Quote, Usage
 
 Loop = Literal["ours", "foreign"]
@@ -127,6 +127,28 @@ class ModelCallStarted(Event, frozen=True):
     number: int
     epoch: int
     model: str
+
+
+class RecalledItem(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """One remembered thing as a turn was given it. What does not say that it is clean is tainted."""
+
+    memory: MemoryId
+    text: str
+    audience: str
+    boundary: str
+    person: str
+    session: SessionId  # where it was formed
+    turn: TurnId
+    created_at: int
+    tainted: bool = True
+
+
+class MemoryRecalled(Event, frozen=True):
+    """What was remembered for a turn, before its first model call, under its journalled context: all that memory ever adds to its view."""
+
+    turn: TurnId
+    items: tuple[RecalledItem, ...] = ()
+    degraded: str | None = None  # why it may be less than there is
 
 
 class CallMade(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -358,6 +380,7 @@ SessionEvent = (
     | TurnCancelled
     | TurnEnded
     | ModelGiven
+    | MemoryRecalled
     | ModelCallStarted
     | ModelAnswered
     | ModelCallFailed

@@ -12,6 +12,7 @@ from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
+from holdfast import limits
 from holdfast.errors import BrokenChain
 from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, SessionId, TurnId
 from holdfast.session.authority import Audience, LostContext, TurnContext
@@ -32,6 +33,7 @@ from holdfast.session.events import (
     InputAccepted,
     InputDropped,
     LifeCarried,
+    MemoryRecalled,
     ModelAnswerDropped,
     ModelAnswered,
     ModelCallFailed,
@@ -58,6 +60,7 @@ from holdfast.session.evolve_turn import (
     call_finished,
     calls_proposed,
     fewer_tokens,
+    memory_recalled,
     model_answered,
     model_call_failed,
     model_call_lost,
@@ -69,6 +72,7 @@ from holdfast.session.evolve_turn import (
     turn_resumed,
     update_call,
 )
+from holdfast.session.memory import asked_tainted, without_recalled
 from holdfast.session.messages import AssistantMessage, Message, NoteMessage, UserMessage
 from holdfast.session.restoring import restore
 from holdfast.session.sizes import chars, estimated_tokens
@@ -80,6 +84,7 @@ from holdfast.session.state import (
     Delivery,
     Input,
     Reader,
+    Recall,
     SessionState,
     SettledApproval,
     Turn,
@@ -159,6 +164,8 @@ def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> Sessi
             return _with_turn(_batch_over(state, event.turn), event, calls_proposed)
         case InputDropped():
             return _input_dropped(state, event, seq)
+        case MemoryRecalled():
+            return _memory_recalled(state, event)
         case Compacted():
             return _compacted(state, event)
         case TurnCompacted():
@@ -315,6 +322,7 @@ def _turn_started(state: SessionState, event: TurnStarted, at: int) -> SessionSt
         own=own,
         epoch=event.epoch,
         others=tuple(_one_line(each, first.context) for each in state.turns.values()),
+        tainted=state.view.tainted or asked_tainted(first.context, state.people),
     )
     return replace(state, turns={**state.turns, event.turn: turn}, running=event.turn, queued=state.queued[len(taken) :])
 
@@ -338,7 +346,8 @@ def _turn_ended(state: SessionState, event: TurnEnded, seq: int) -> SessionState
         if call.approval is not None:
             settled, approvals = _settle(settled, approvals, call.approval)
     audience = turn.context.audience if isinstance(turn.context, TurnContext) else Audience.PERSONAL
-    entry = ViewEntry(turn.turn, tuple(turn.own.extend(_closing_messages(turn, event))), audience)
+    own = tuple(without_recalled(turn.own.extend(_closing_messages(turn, event))))
+    entry = ViewEntry(turn.turn, own, audience, turn.tainted)
     return replace(
         state,
         turns={name: each for name, each in state.turns.items() if name != event.turn},
@@ -361,7 +370,7 @@ def _joined(view: View, turn: Turn, entry: ViewEntry) -> View:
 
 
 def _with_entry(view: View, entry: ViewEntry) -> View:
-    return replace(view, entries=view.entries.add(entry), chars=view.chars + chars(entry.messages))
+    return replace(view, entries=view.entries.add(entry), chars=view.chars + chars(entry.messages), tainted=view.tainted or entry.tainted)
 
 
 def _results(state: SessionState, turn: Turn, result: TurnResult) -> Window[TurnResult]:
@@ -437,7 +446,7 @@ def _summarised(view: View, event: Compacted) -> View:
     kept: Trail[ViewEntry] = Trail()
     rest = kept.extend(list(view.entries)[event.turns :])
     size = len(event.summary) + sum(chars(entry.messages) for entry in rest)
-    return View(event.summary, rest, view.compactions + 1, fewer_tokens(view.tokens, event), view.narrowest(event.turns), size)
+    return View(event.summary, rest, view.compactions + 1, fewer_tokens(view.tokens, event), view.narrowest(event.turns), size, view.tainted)
 
 
 def _turn_imported(state: SessionState, event: TurnImported) -> SessionState:
@@ -464,6 +473,12 @@ def _delivery(state: SessionState, event: DeliveryQueued | DeliverySent | Delive
             deliveries.pop(delivery, None)
             delivered = delivered.add(delivery, "confirmed" if isinstance(event, DeliveryConfirmed) else event.code)
     return replace(state, deliveries=deliveries, delivered=delivered)
+
+
+def _memory_recalled(state: SessionState, event: MemoryRecalled) -> SessionState:
+    given = Recall(event.turn, tuple(each.memory for each in event.items), event.degraded)
+    recalls = (*state.recalls, given)[-limits.MEMORY_RECALLS_SHOWN :]
+    return replace(_with_turn(state, event, memory_recalled), recalls=recalls)
 
 
 def _line_used(state: SessionState, event: ModelAnswered | ModelCallFailed, line: int | None) -> SessionState:

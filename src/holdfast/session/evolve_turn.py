@@ -17,6 +17,7 @@ from holdfast.session.events import (
     CallsProposed,
     Compacted,
     Event,
+    MemoryRecalled,
     ModelAnswered,
     ModelCallFailed,
     ModelCallLost,
@@ -27,6 +28,7 @@ from holdfast.session.events import (
     TurnParked,
     TurnResumed,
 )
+from holdfast.session.memory import taints
 from holdfast.session.messages import AssistantMessage, CallPart, Message, NoteMessage, ResultMessage
 from holdfast.session.state import (
     Call,
@@ -50,6 +52,13 @@ _NEEDS_START = frozenset({"ok", "timed_out", "in_doubt"})
 
 
 _NEVER_STARTED = frozenset({"superseded", "cancelled", "denied", "unattended", "voided"})
+
+
+def memory_recalled(turn: Turn, event: MemoryRecalled) -> Turn:
+    if turn.loop != "ours" or turn.model_calls or turn.recalled is not None:
+        raise IllegalTransition(turn.phase, event, "memory is recalled once, before the first model call")
+    tainted = turn.tainted or any(item.tainted for item in event.items)
+    return replace(turn, recalled=event.items, recall_degraded=event.degraded, tainted=tainted)
 
 
 def model_call_started(turn: Turn, event: ModelCallStarted) -> Turn:
@@ -210,12 +219,14 @@ def call_finished(turn: Turn, event: CallFinished) -> Turn:
     finished = replace(call, status=_FINISHED, outcome=event.outcome, text=event.text, code=event.code)
     calls = list(turn.calls)
     calls[index] = finished
-    own = turn.own
+    own, tainted = turn.own, turn.tainted
     if all([each.status is _FINISHED for each in calls]):  # noqa: C419  # a list is faster than a generator here
         own = own.extend(ResultMessage(each.call, each.tool, each.outcome or "error", each.text, each.provider_id) for each in calls)
+        # With the results, and not before: while a batch is open, what its calls are bound to stays what it was.
+        tainted = tainted or any([each.run > 0 and taints(each.tool) for each in calls])  # noqa: C419
     # That an outcome is unknown is said by recovery too, which is no step of an attempt.
     attempts = turn.attempts if event.outcome == "in_doubt" else 1
-    return replace(turn, calls=tuple(calls), own=own, repeats=_repeats(turn.repeats, finished), attempts=attempts)
+    return replace(turn, calls=tuple(calls), own=own, repeats=_repeats(turn.repeats, finished), attempts=attempts, tainted=tainted)
 
 
 def _is_answered_question(call: Call) -> bool:
@@ -237,9 +248,9 @@ def _repeats(before: Repeats, call: Call) -> Repeats:
 def turn_compacted(turn: Turn, event: TurnCompacted) -> Turn:
     smaller = replace(turn, usage=turn.usage + event.usage, tokens=fewer_tokens(turn.tokens, event))
     if event.part == "base":
-        return replace(
-            smaller, base=View(event.summary, Trail(), turn.base.compactions, summary_audience=turn.base.narrowest(), chars=len(event.summary))
-        )
+        audience, tainted = turn.base.narrowest(), turn.base.tainted
+        base = View(event.summary, Trail(), turn.base.compactions, summary_audience=audience, chars=len(event.summary), tainted=tainted)
+        return replace(smaller, base=base)
     own, asked = list(turn.own), len(turn.inputs)
     rest = own[asked + event.messages :]
     if event.messages < 1 or not rest or not isinstance(rest[0], AssistantMessage):

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from holdfast import limits
-from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, SessionId, TurnId
+from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, MemoryId, SessionId, TurnId
 from holdfast.session.authority import Audience, LostContext, TurnContext, Workspace
-from holdfast.session.events import ApprovalAnswered, ApprovalRequested, CallOutcome, ClosedAs, InputKind, Loop
+from holdfast.session.events import ApprovalAnswered, ApprovalRequested, CallOutcome, ClosedAs, InputKind, Loop, RecalledItem
 from holdfast.session.messages import Message, Quote, Usage
 from holdfast.session.trail import Trail, Window
 
@@ -145,6 +145,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     repeats: Repeats = Repeats()
     usage: Usage = Usage()
     tokens: int = 0  # its view, as the model counted it at its last answer, the answer included; 0: it never said
+    recalled: tuple[RecalledItem, ...] | None = None  # what memory gave it; None: nothing was recorded
+    recall_degraded: str | None = None
+    tainted: bool = True  # something in its view is not its requester's own word, or a tool's that can't say anything else
 
     @property
     def phase(self) -> Phase:
@@ -198,6 +201,7 @@ class ViewEntry(msgspec.Struct, frozen=True, gc=False):
     turn: TurnId
     messages: tuple[Message, ...]
     audience: Audience = Audience.PERSONAL  # who may see it; the narrowest where nobody knows
+    tainted: bool = True
 
 
 class View(msgspec.Struct, frozen=True, gc=False):
@@ -209,6 +213,7 @@ class View(msgspec.Struct, frozen=True, gc=False):
     tokens: int = 0  # as the model counted them, at the last turn's end; 0: it never said
     summary_audience: Audience = Audience.PERSONAL  # the narrowest of what was summarised
     chars: int = 0  # of the summary and all entries: so that the size of a long view need not be counted again
+    tainted: bool = False  # something in it, or in what was summarised, was: taint is never washed off
 
     def narrowest(self, turns: int | None = None) -> Audience:
         """Of the summary and the oldest `turns` entries, or all of them."""
@@ -216,6 +221,14 @@ class View(msgspec.Struct, frozen=True, gc=False):
         if self.summary is not None:
             seen.append(self.summary_audience)
         return max(seen, key=lambda audience: audience.narrowness, default=Audience.PUBLIC)
+
+
+class Recall(msgspec.Struct, frozen=True, gc=False):
+    """Which memory a turn was given, for people who look."""
+
+    turn: TurnId
+    items: tuple[MemoryId, ...]
+    degraded: str | None
 
 
 class SettledApproval(msgspec.Struct, frozen=True, gc=False):
@@ -287,6 +300,7 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     deliveries: dict[str, Delivery] = {}  # not yet confirmed or given up
     delivered: Window[str] = Window(limits.DEDUP_INPUTS)  # confirmed or given up: never queued again
     usage: Usage = Usage()
+    recalls: tuple[Recall, ...] = ()  # of the last turns that were given any
 
     def open_call(self, turn: TurnId, call: CallId) -> Call | None:
         open_turn = self.turns.get(turn)

@@ -15,6 +15,7 @@ from holdfast.session.events import (
     CallFinished,
     CallsProposed,
     Event,
+    MemoryRecalled,
     ModelAnswered,
     ModelCallFailed,
     ModelCallLost,
@@ -31,6 +32,7 @@ from holdfast.session.state import Phase
 P = Phase
 
 TRANSITIONS: Mapping[tuple[Phase, type[Event]], frozenset[Phase]] = {
+    (P.READY, MemoryRecalled): frozenset({P.READY}),  # once, before the first model call
     (P.READY, ModelCallStarted): frozenset({P.CALLING_MODEL}),
     (P.READY, CallsProposed): frozenset({P.DECIDING}),  # a foreign loop's model
     (P.READY, TurnCompacted): frozenset({P.READY}),

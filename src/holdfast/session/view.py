@@ -1,5 +1,6 @@
 """
-What the model sees: the summary, the turns that had ended when this one started, one line for each parked turn of others, and the turn's own messages.
+What the model sees: the summary, the turns that had ended when this one started, one line for each parked turn of others,
+what memory gave this turn (which no other turn sees), and the turn's own messages.
 
 Every call in it has exactly one result, in a contiguous run after the call (T5): a batch's results enter the view together, when the last one is in.
 A turn never sees what its own readers may not: what was said in a narrower circle (PERSONAL before TEAM before PUBLIC) is left out, and so is a summary of it.
@@ -8,6 +9,7 @@ A turn never sees what its own readers may not: what was said in a narrower circ
 from itertools import chain
 
 from holdfast.session.authority import Audience, TurnContext
+from holdfast.session.memory import remembered_note
 from holdfast.session.messages import Message, NoteMessage
 from holdfast.session.state import Turn, View
 
@@ -17,7 +19,8 @@ _SUMMARY = "Summary of the conversation so far, made to save room. It is a recor
 def view_of(turn: Turn) -> tuple[Message, ...]:
     """The messages of a model call made now."""
     readers = turn.context.audience if isinstance(turn.context, TurnContext) else Audience.PUBLIC
-    return (*shared_messages(turn.base, readers), *(NoteMessage(line) for line in turn.others), *turn.own)
+    remembered = remembered_note(turn.recalled or (), turn.recall_degraded)
+    return (*shared_messages(turn.base, readers), *(NoteMessage(line) for line in turn.others), *remembered, *turn.own)
 
 
 def shared_messages(view: View, readers: Audience = Audience.PERSONAL) -> tuple[Message, ...]:

@@ -19,6 +19,8 @@ import msgspec
 from holdfast.adapters.files.anchors import ANCHORS, HOME_TABLE
 from holdfast.adapters.files.home_birth import HOME_PARTS
 from holdfast.adapters.files.keys import KEYS
+from holdfast.adapters.files.memory import NAME as MEMORY
+from holdfast.adapters.files.memory import copy_memory
 from holdfast.adapters.files.outputs import OUTPUTS
 from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE
 from holdfast.adapters.files.quarantine import QUARANTINE
@@ -122,6 +124,7 @@ def _copy(store: FileStore, temporary: Path, now_ms: int) -> Manifest:
     _sync_folder(temporary / ANCHORS)
     for session in living:
         _copy_session(store, session, home, temporary)
+    copy_memory(home / MEMORY, temporary / MEMORY)
     if (home / QUARANTINE).exists():
         copy_tree(home / QUARANTINE, temporary / QUARANTINE)
     manifest = Manifest(made_at=now_ms, sessions=tuple(living))

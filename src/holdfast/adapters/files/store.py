@@ -239,6 +239,16 @@ class FileStore:
         key = self._keys.get(self.generation())
         return subkey(key, "index", HOME_SESSION, HOME_INSTANCE) if key else secrets.token_bytes(KEY_BYTES)
 
+    def memory_key(self, generation: int | None = None) -> tuple[int, bytes] | None:
+        """What rows of the home's memory are MACed with: of that generation, or of the newest for writing. None: the key is not there."""
+        if generation is None and self._trouble is not None:
+            return None
+        named = self.generation() if generation is None else generation
+        try:
+            return named, subkey(self._keys[named], "memory", HOME_SESSION, HOME_INSTANCE)
+        except KeyError:
+            return None
+
     async def home(self) -> FileJournal:
         return FileJournal(self, self._home_lane, self._home_journal.fence.copy(), mark=self._home_mark, verified=self._home_journal.is_verified)
 

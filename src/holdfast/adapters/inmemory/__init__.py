@@ -2,6 +2,7 @@
 
 from holdfast.adapters.inmemory.disk import HOME, Crashed, Fault, InMemoryDisk
 from holdfast.adapters.inmemory.index import InMemoryIndex
+from holdfast.adapters.inmemory.memory import InMemoryMemory
 from holdfast.adapters.inmemory.notifier import InMemoryNotifier
 from holdfast.adapters.inmemory.store import InMemoryClaim, InMemoryJournal, InMemoryStore
 
@@ -13,6 +14,7 @@ __all__ = [
     "InMemoryDisk",
     "InMemoryIndex",
     "InMemoryJournal",
+    "InMemoryMemory",
     "InMemoryNotifier",
     "InMemoryStore",
 ]

@@ -144,6 +144,8 @@ class InMemoryDisk:
         self._faults: dict[SessionId | None, deque[Fault]] = {}
         self.notices_to_lose = 0
         self.listeners: list[Listener] = []
+        self.memory: dict[str, tuple[bytes, bytes]] = {}
+        """What is remembered, oldest first: body and mac by id."""
         self.commits = 0
         """Writes made durable so far, each of any number of records: what group commit saves."""
 

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.adapters.tools import processes
+from holdfast.adapters.tools.memory import forget, recall, remember
 from holdfast.adapters.tools.now import now, wall_ms
 from holdfast.adapters.tools.questions import ask_person
 from holdfast.adapters.tools.reading import list_files, read_file, search_files
@@ -13,9 +14,10 @@ from holdfast.adapters.tools.shell import Confine, Shell
 from holdfast.adapters.tools.writing import write_file
 from holdfast.errors import Unusable
 from holdfast.ids import CallId
+from holdfast.ports.memory import Memory
 from holdfast.ports.tools import ProcessFacts, Tool
 
-BUILTIN_NAMES = ("ask_person", "list_files", "now", "read_file", "search_files", "shell", "write_file")
+BUILTIN_NAMES = ("ask_person", "forget", "list_files", "now", "read_file", "recall", "remember", "search_files", "shell", "write_file")
 
 
 class Toolbox:
@@ -39,14 +41,25 @@ class Toolbox:
         return processes.end_survivors(call, facts)
 
 
-def builtin_tools(*, confine: Confine = "auto", now_ms: Callable[[], int] = wall_ms) -> tuple[Tool, ...]:
+def builtin_tools(*, confine: Confine = "auto", now_ms: Callable[[], int] = wall_ms, memory: Memory | None = None) -> tuple[Tool, ...]:
     """
     The built-in tools, sorted by name.
 
     >>> [tool.definition.name for tool in builtin_tools()]
-    ['ask_person', 'list_files', 'now', 'read_file', 'search_files', 'shell', 'write_file']
+    ['ask_person', 'forget', 'list_files', 'now', 'read_file', 'recall', 'remember', 'search_files', 'shell', 'write_file']
     """
-    return (ask_person(), list_files(), now(now_ms), read_file(), search_files(), Shell(confine=confine), write_file())
+    return (
+        ask_person(),
+        forget(memory),
+        list_files(),
+        now(now_ms),
+        read_file(),
+        recall(memory),
+        remember(memory, now_ms),
+        search_files(),
+        Shell(confine=confine),
+        write_file(),
+    )
 
 
 def load_tool(name: str, builtins: Iterable[Tool]) -> Tool:

@@ -20,6 +20,7 @@ from holdfast.session.events import (
     CallFinished,
     Compacted,
     InputAccepted,
+    MemoryRecalled,
     ModelAnswerDropped,
     ModelAnswered,
     ModelCallFailed,
@@ -85,6 +86,8 @@ class News:
                 self._note(f"{self._tools.get(call, 'the call')}: {outcome}. {text}")
             case ToolStarted(tool=tool):
                 self._note(f"{tool} runs")
+            case MemoryRecalled(items=items, degraded=degraded):
+                self._note(f"remembered: {'; '.join(each.text for each in items) or 'nothing'}{f' ({degraded})' if degraded else ''}")
             case Compacted(turns=turns):
                 self._note(f"{turns} older turns are summarised in what the model sees; the journal keeps them")
             case TurnCompacted():

@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
     @command(app, "doctor", example="holdfast doctor\nholdfast --json doctor")
     def doctor(ctx: typer.Context) -> None:
         """
-        Look at Python, the home, its keys, the disk, settings, confinement, the index and the sessions.
+        Look at Python, the home, its keys, the disk, settings, confinement, the index, memory and the sessions.
 
         Exits 0 when nothing is wrong (warnings included), 1 when something is.
         """
@@ -202,7 +202,7 @@ async def _sessions(home: Path, settings: "Settings") -> list[Finding]:
     if store is None:
         return []
     try:
-        return [*await _home_journal(store), *await _sealed(store), *await _index(home, store)]
+        return [*await _home_journal(store), *await _sealed(store), *await _index(home, store), *_memory(home, store)]
     except (HoldfastError, OSError) as exc:
         return [Finding("store", "problem", str(exc), "`holdfast verify` says more")]
     finally:
@@ -248,3 +248,24 @@ async def _index(home: Path, store: "FileStore") -> list[Finding]:
     if owing:
         findings.append(Finding("owed", "warning", f"{owing} sessions have work to go on with", "`holdfast resume` does it"))
     return findings
+
+
+def _memory(home: Path, store: "FileStore") -> list[Finding]:
+    from holdfast.adapters.files.memory import NAME, SqliteMemory
+    from holdfast.ports.memory import CannotRecall
+
+    path = home / NAME
+    if not path.exists():
+        return [Finding("memory", "ok", "nothing was remembered yet")]
+    memory = SqliteMemory(path, store.memory_key)
+    try:
+        rows = memory.rows()
+    except CannotRecall as exc:
+        return [Finding("memory", "problem", str(exc), "restore the home from a backup; turns go on without their memory meanwhile")]
+    finally:
+        memory.close()
+    foreign = [row.id for row in rows if row.item is None]
+    if foreign:
+        hint = "`holdfast memory list` names them, `holdfast memory forget ID` removes them; look who wrote them"
+        return [Finding("memory", "problem", f"{len(foreign)} of {len(rows)} rows do not verify, and are never recalled", hint)]
+    return [Finding("memory", "ok", f"{len(rows)} remembered")]

@@ -115,6 +115,14 @@ class DeliveryReport(msgspec.Struct, frozen=True, kw_only=True):
     kind: str | None = None
 
 
+class RecallReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Which memory a turn was given, and why it may have been less than there is."""
+
+    turn: TurnId
+    items: tuple[str, ...]
+    degraded: str | None
+
+
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     session: SessionId
     instance: InstanceId
@@ -131,6 +139,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     agent: str | None = None
     deliveries: tuple[DeliveryReport, ...] = ()  # not confirmed: under way, given up, or in doubt
+    memory: tuple[RecallReport, ...] = ()  # of the last turns that were given any
 
 
 def iso(at: int) -> str:

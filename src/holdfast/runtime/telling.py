@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from holdfast.ids import TurnId
 from holdfast.runtime.ledger import Ending, Ledger, record_at
-from holdfast.runtime.reports import DeliveryReport, ErrorReport, SealedReport, SessionReport, TurnReport, approval_report
+from holdfast.runtime.reports import DeliveryReport, ErrorReport, RecallReport, SealedReport, SessionReport, TurnReport, approval_report
 from holdfast.session.codec import decode
 from holdfast.session.events import InputDropped, TurnEnded
 from holdfast.session.evolve import find_turn
@@ -101,6 +101,7 @@ async def session_report(ledger: Ledger) -> SessionReport:
         model=state.model,
         agent=state.agent,
         deliveries=tuple(_deliveries(state)),
+        memory=tuple(RecallReport(turn=each.turn, items=each.items, degraded=each.degraded) for each in state.recalls),
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast.adapters.inmemory import Crashed, InMemoryDisk, InMemoryIndex, InMemoryJournal, InMemoryNotifier, InMemoryStore
+from holdfast.adapters.inmemory import Crashed, InMemoryDisk, InMemoryIndex, InMemoryJournal, InMemoryMemory, InMemoryNotifier, InMemoryStore
 from holdfast.home import Agent, Home, specs_from_agents
 from holdfast.ids import SessionId
 from holdfast.ports.clock import Clock
@@ -102,14 +102,16 @@ def open_in_memory(
 
     @asynccontextmanager
     async def opened() -> AsyncGenerator[Service, None]:
+        memory = InMemoryMemory(bytes_)
         known = {**settings.agents(), **{each.name: each for each in specs}}
         world = World(
             store=InMemoryStore(bytes_, clock=time) if crash is None else _CrashingStore(bytes_, time, crash),
             models=models,
-            tools=LazyTools(tools, settings),
+            tools=LazyTools(tools, settings, memory),
             notifier=InMemoryNotifier(bytes_),
             clock=time,
             index=InMemoryIndex(),
+            memory=memory,
             agents=known,
             default_agent=specs[0].name if specs else settings.default_agent,
             policy=chosen,

@@ -19,6 +19,7 @@ from holdfast.session.events import (
     CallMade,
     CallsProposed,
     Event,
+    MemoryRecalled,
     ModelAnswered,
     ModelCallFailed,
     ModelCallLost,
@@ -40,7 +41,7 @@ from holdfast.testing.scenarios import Teller
 
 TURN_EVENTS = (
     ModelCallStarted, ModelAnswered, ModelCallFailed, ModelCallLost, CallsProposed, CallAllowed, ApprovalRequested, ApprovalAnswered, ApprovalClosed,
-    ToolStarted, CallFinished, TurnCompacted, TurnParked, TurnResumed, TurnCancelled, TurnEnded,
+    ToolStarted, CallFinished, MemoryRecalled, TurnCompacted, TurnParked, TurnResumed, TurnCancelled, TurnEnded,
 )  # fmt: skip
 
 
@@ -94,6 +95,7 @@ def tried(event: type[Event], facts: dict[str, Any]) -> Any:
     asked, call, number = facts["approval"], facts["call"], facts["number"]
     prompt = asked.approval if asked else "a-none"
     samples: dict[type[Event], Any] = {
+        MemoryRecalled: MemoryRecalled(turn="t1", degraded="late"),
         ModelCallStarted: ModelCallStarted(turn="t1", number=number + 1, epoch=1, model="demo"),
         ModelAnswered: ModelAnswered(turn="t1", number=number, text="x", calls=(CallMade(call="c-new", tool="look", arguments="{}"),)),
         ModelCallFailed: ModelCallFailed(turn="t1", number=number, kind="server", message="", final=False),

@@ -18,7 +18,7 @@ from holdfast.session.messages import ProposedCall
 
 UNDERSTOOD = (
     "'what time is it', 'list files [in FOLDER]', 'read FILE', 'search for TEXT [in FOLDER]', "
-    "'write FILE: TEXT', 'run: COMMAND', 'ask me QUESTION' and 'help'"
+    "'write FILE: TEXT', 'run: COMMAND', 'ask me QUESTION', 'remember that TEXT', 'recall WORDS' and 'help'"
 )
 
 NAME = re.compile(r"[^\s=]+")
@@ -62,6 +62,8 @@ REQUESTS = (
     request(r"write (?:to )?(?P<path>[^\s:]+):[ \n]?(?P<content>.*)", "write_file"),
     request(r"run(?::\s*|\s+)(?P<command>.+)", "shell"),
     request(r"ask me:?\s+(?P<question>.+)", "ask_person"),
+    request(r"remember (?:that )?(?P<text>.+)", "remember"),
+    request(r"recall (?P<query>.+)", "recall"),
 )
 
 

@@ -51,6 +51,7 @@ def _text(report: "SessionReport") -> str:
         ("agent", f"{report.agent} ({report.model})" if report.agent else ""),
         ("tokens", f"{report.usage.input_tokens} in, {report.usage.output_tokens} out"),
         ("sealed", f"{report.sealed.code}: {report.sealed.detail}" if report.sealed else ""),
+        *(("memory", f"{each.turn}: {', '.join(each.items) or 'nothing'}{f' ({each.degraded})' if each.degraded else ''}") for each in report.memory),
         *(("journal", path) for path in report.journal),
         *(("quarantine", path) for path in report.quarantine),
     ]

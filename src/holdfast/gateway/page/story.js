@@ -91,6 +91,11 @@ export class Story {
     turn.startedAt = turn.startedAt ?? at;
   }
 
+  memory_recalled(turn, body, at) {
+    for (const item of body.items || []) turn.items.push({ kind: "note", text: `Remembered${item.tainted === false ? "" : " (from untrusted content)"}: ${item.text}`, at });
+    if (body.degraded) turn.items.push({ kind: "note", text: `Not everything could be recalled: ${body.degraded}.`, at });
+  }
+
   model_call_started(turn, body, at) { this.stretch(turn, "thinking", at, "thinking"); turn.model = body.model; }
 
   model_answered(turn, body, at) {

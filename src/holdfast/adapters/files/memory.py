@@ -41,8 +41,8 @@ _SCHEMA = f"""
     CREATE TABLE items (
         n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, boundary TEXT NOT NULL, generation INTEGER NOT NULL, body BLOB NOT NULL, mac BLOB NOT NULL);
     CREATE INDEX items_boundary ON items (boundary);
-    CREATE VIRTUAL TABLE words USING fts5 (digests, content='', contentless_delete=1, detail=none, tokenize='ascii');
-    CREATE VIRTUAL TABLE spread USING fts5vocab (words, row);
+    CREATE VIRTUAL TABLE words USING fts5 (digests, content='', contentless_delete=1, tokenize='ascii');
+    CREATE TABLE spread (digest TEXT PRIMARY KEY, items INTEGER NOT NULL) WITHOUT ROWID;
     PRAGMA application_id = {_APPLICATION};
     PRAGMA user_version = {_VERSION};
 """
@@ -53,7 +53,8 @@ _FIND = """
     SELECT id, boundary, generation, body, mac FROM (SELECT rowid, rank FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?) AS found
     JOIN items ON items.n = found.rowid ORDER BY found.rank
 """
-_ROWS_READ = 1000  # for which a rank is computed: the rarest words come first, and common ones only while there is room
+_SPREAD = "INSERT INTO spread VALUES (?, 1) ON CONFLICT DO UPDATE SET items = items + 1"
+_ROWS_READ = 500  # for which a rank is computed: the rarest words come first, and common ones only while there is room
 _STEPS_BETWEEN_LOOKS = 1000  # of SQLite's machine, between looks at the clock: well under a millisecond
 _WRITE_WAIT_MS = 5000
 _READ_WAIT_SECONDS = 5.0
@@ -75,37 +76,43 @@ class SqliteMemory:
     # --- writing
 
     def add(self, item: MemoryItem) -> bool:
-        key = self._keys(None)
-        if key is None:
-            raise Refused("the home's key is missing, so nothing can be remembered", code="no_key", hint="`holdfast doctor` says what is wrong")
-        generation, secret = key
-        body = msgspec.json.encode(item)
-        values = (item.id, item.boundary, generation, body, _mac(secret, item.id, body))
         with self._writing() as db:
             if db.execute("SELECT 1 FROM items WHERE id = ?", (item.id,)).fetchall():
                 return False
             kept: Any = db.execute("SELECT count(*) FROM items WHERE boundary = ?", (item.boundary,)).fetchall()[0][0]
             if kept >= limits.MEMORY_ITEMS_PER_BOUNDARY_MAX:
                 raise Refused(f"{item.boundary} remembers {kept} things, which is its bound", code="too_many", hint="forget something first")
-            db.execute(_ADD, values)
-            digests = " ".join(_digests(_circle_key(item.audience, item.boundary, item.person), words_of(item.text)))
-            db.execute("INSERT INTO words (rowid, digests) VALUES (?, ?)", (db.last_insert_rowid(), digests))
+            self._insert(db, item)
             return True
+
+    def _insert(self, db: "apsw.Connection", item: MemoryItem) -> None:
+        key = self._keys(None)
+        if key is None:
+            raise Refused("the home's key is missing, so nothing can be remembered", code="no_key", hint="`holdfast doctor` says what is wrong")
+        generation, secret = key
+        body = msgspec.json.encode(item)
+        db.execute(_ADD, (item.id, item.boundary, generation, body, _mac(secret, item.id, body)))
+        digests = _digests_of(item)
+        db.execute("INSERT INTO words (rowid, digests) VALUES (?, ?)", (db.last_insert_rowid(), " ".join(digests)))
+        db.executemany(_SPREAD, [(digest,) for digest in digests])
 
     def forget(self, memory: str) -> bool:
         if self.is_empty():
             return False
         with self._writing() as db:
-            found = db.execute("SELECT n FROM items WHERE id = ?", (memory,)).fetchall()
-            for (row,) in found:
-                db.execute("DELETE FROM words WHERE rowid = ?", (row,))
-                db.execute("DELETE FROM items WHERE n = ?", (row,))
-            return bool(found)
+            found = db.execute(_GET, (memory,)).fetchall()
+            if not found:
+                return False
+            if (item := self._believed(found[0])) is not None:
+                db.executemany("UPDATE spread SET items = items - 1 WHERE digest = ?", [(each,) for each in _digests_of(item)])
+            db.execute("DELETE FROM words WHERE rowid = (SELECT n FROM items WHERE id = ?)", (memory,))
+            db.execute("DELETE FROM items WHERE id = ?", (memory,))
+            return True
 
     # --- reading
 
     def find(self, words: Sequence[str], circle: Circle, *, limit: int, seconds: float) -> Found:
-        wanted = list(dict.fromkeys(_digests(_circle_key(circle.audience.value, circle.boundary, circle.person), words)))
+        wanted = _digests(_circle_key(circle.audience.value, circle.boundary, circle.person), words)
         if not wanted or self.is_empty():
             return Found(())
         with self._reading(seconds) as db:
@@ -269,7 +276,7 @@ def _rarest(db: "apsw.Connection", digests: Iterable[str]) -> list[str]:
     """Of these words, the ones that few items hold: as many as can be ranked in no time. Where all are common, the least common one."""
     spread: list[tuple[Any, str]] = []
     for digest in digests:
-        held = db.execute("SELECT doc FROM spread WHERE term = ?", (digest,)).fetchall()
+        held = db.execute("SELECT items FROM spread WHERE digest = ?", (digest,)).fetchall()
         spread += [(items, digest) for (items,) in held]
     chosen: list[str] = []
     room = _ROWS_READ
@@ -284,9 +291,13 @@ def _circle_key(audience: str, boundary: str, person: str) -> str:
     return short_digest("circle", audience, boundary, person if audience != Audience.TEAM.value else "")
 
 
-def _digests(circle: str, words: Iterable[str]) -> Iterator[str]:
-    """Letters and digits only, whatever the words: nothing in them can be read as a query."""
-    return (blake3(f"{circle} {word}".encode("utf-8", "surrogatepass")).hexdigest(length=8) for word in words)
+def _digests_of(item: MemoryItem) -> list[str]:
+    return _digests(_circle_key(item.audience, item.boundary, item.person), words_of(item.text))
+
+
+def _digests(circle: str, words: Iterable[str]) -> list[str]:
+    """Each word once, as letters and digits only: nothing in it can be read as a query."""
+    return [blake3(f"{circle} {word}".encode("utf-8", "surrogatepass")).hexdigest(length=8) for word in dict.fromkeys(words)]
 
 
 def _mac(key: bytes, name: str, body: bytes) -> bytes:

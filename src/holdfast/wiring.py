@@ -144,6 +144,7 @@ async def open_service(
         index=SqliteIndex(home / "index.db", store.index_key()),
         search=SqliteSearch(home / "search.db", store.index_key()),
         memory=memory,
+        recall_seconds=settings.recall_within_ms / 1000,
         agents=specs,
         default_agent=agents[0].name if agents else settings.default_agent,
         policy=lambda: source.now().policy(),

@@ -15,8 +15,9 @@ import pytest
 import holdfast
 from holdfast.adapters.files import FileStore
 from holdfast.adapters.files.index import SqliteIndex
+from holdfast.adapters.files.memory import SqliteMemory
 from holdfast.adapters.files.notify import FileNotifier
-from holdfast.adapters.inmemory import InMemoryDisk, InMemoryIndex, InMemoryNotifier, InMemoryStore
+from holdfast.adapters.inmemory import InMemoryDisk, InMemoryIndex, InMemoryMemory, InMemoryNotifier, InMemoryStore
 from holdfast.home import Agent, Home, specs_from_agents
 from holdfast.runtime.service import Service
 from holdfast.runtime.world import ModelTimes, World
@@ -84,6 +85,7 @@ class Stage:
         self.effects = Effects()
         self.policy = Policy()
         self.index = InMemoryIndex()
+        self.watch_memory: Callable[[Any], Any] = lambda memory: memory
 
     def agent(self, lines: Sequence[dict[str, Any]], *, name: str = "ops") -> Agent:
         return Agent(name, model=ScriptModel(list(lines)), tools=self.effects.tools())
@@ -98,17 +100,22 @@ class Stage:
                 store: Any = InMemoryStore(self.disk, clock=self.clock)
                 index: Any = InMemoryIndex()
                 notifier: Any = InMemoryNotifier(self.disk)
+                kept: Any = InMemoryMemory(self.disk)
             else:
                 store = await FileStore.open(self.folder, clock=self.clock)
                 index = SqliteIndex(self.folder / "index.db", store.index_key())
                 notifier = FileNotifier(self.folder)
+                kept = SqliteMemory(self.folder / "memory.db", store.memory_key)
+            memory = self.watch_memory(kept)
             world = World(
                 store=wrap(store) if wrap else store,
                 models=models,
-                tools=LazyTools(tools, settings),
+                tools=LazyTools(tools, settings, memory),
                 notifier=notifier,
                 clock=self.clock,
                 index=index,
+                memory=memory,
+                recall_seconds=30.0,  # as slow as a test machine may be
                 agents={**settings.agents(), **{each.name: each for each in specs}},
                 default_agent=specs[0].name if specs else "assistant",
                 policy=lambda: self.policy,

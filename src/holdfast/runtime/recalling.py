@@ -28,7 +28,7 @@ _PATIENCE = 2.0  # times the store's own bound: a disk that does not answer at a
 
 def remembers(world: World) -> bool:
     """Whether a turn has to ask memory at all; where nothing was ever remembered, a message is taken in and begun in one commit."""
-    return world.memory is not None and not world.memory.is_empty()
+    return world.memory is not None and world.recall_seconds > 0 and not world.memory.is_empty()
 
 
 async def recall_for_open(world: World, state: SessionState, turn: Turn) -> tuple[RecordRecall, ...]:
@@ -45,7 +45,7 @@ async def recall_for(
     """What to commit with the first model call; nothing when there is nothing to say."""
     memory, circle = world.memory, circle_of(context, state.readers)
     words = query_words("\n".join(texts))
-    if memory is None or circle is None or not words or memory.is_empty():
+    if memory is None or circle is None or not words or not remembers(world):
         return ()
 
     def find() -> Found:

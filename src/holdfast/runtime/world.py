@@ -61,6 +61,7 @@ class World:
     search: Search | None = None
     memory: Memory | None = None
     recall_seconds: float = limits.MEMORY_RECALL_SECONDS
+    """How long a turn waits for its memory; 0: it has none, but for what the recall tool finds."""
     channels: Callable[[], Mapping[str, Channel]] = dict
     """Ways out to people, by name: settings of now."""
     compaction: Callable[[], CompactionRules] = CompactionRules

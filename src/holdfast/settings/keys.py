@@ -103,6 +103,7 @@ SECTIONS: Mapping[tuple[str, ...], Mapping[str, Key]] = {
         "view_tokens_max": Key(values.whole_number(1_000, 10**9), "three quarters of the model's window"),
         "tool_timeout": Key(values.duration(24 * 3600), '`"2m"`'),
     },
+    ("memory",): {"recall_within_ms": Key(values.whole_number(0, 60_000), f"`{limits.MEMORY_RECALL_SECONDS * 1000:g}`")},
     ("tools", "shell"): {"confine": Key(values.one_of("auto", "require", "off"), '`"auto"`')},
     ("secrets",): {"env": Key(values.list_of(values.variable), "none")},
     ("storage",): {"allow_network_filesystem": Key(values.yes_or_no, "`false`")},

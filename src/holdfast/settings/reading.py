@@ -190,6 +190,7 @@ _FIELDS: Mapping[tuple[Path, str], str] = {
     (("limits",), "turn_cost_max"): "turn_cost_max",
     (("limits",), "view_tokens_max"): "view_tokens_max",
     (("limits",), "tool_timeout"): "tool_timeout_seconds",
+    (("memory",), "recall_within_ms"): "recall_within_ms",
     (("tools", "shell"), "confine"): "shell_confine",
     (("secrets",), "env"): "secret_names",
     (("storage",), "allow_network_filesystem"): "allow_network_filesystem",

@@ -64,6 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     turn_cost_max: float | None = None  # US dollars
     view_tokens_max: int | None = None  # above this, older turns are summarised
     tool_timeout_seconds: float = limits.TOOL_TIMEOUT_SECONDS
+    recall_within_ms: int = round(limits.MEMORY_RECALL_SECONDS * 1000)  # 0: nothing is recalled by itself
     shell_confine: Literal["auto", "require", "off"] = "auto"
     secret_names: tuple[str, ...] = ()
     allow_network_filesystem: bool = False

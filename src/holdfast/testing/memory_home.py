@@ -112,6 +112,7 @@ def open_in_memory(
             clock=time,
             index=InMemoryIndex(),
             memory=memory,
+            recall_seconds=30.0,  # a test's machine may be slow, and its outcome must not depend on it
             agents=known,
             default_agent=specs[0].name if specs else settings.default_agent,
             policy=chosen,

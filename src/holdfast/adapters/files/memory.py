@@ -167,7 +167,7 @@ class SqliteMemory:
         import apsw
 
         deadline = None if seconds is None else time.monotonic() + seconds
-        if not self._guard.acquire(timeout=-1 if seconds is None else seconds):
+        if not self._guard.acquire(timeout=-1 if seconds is None else max(0.0, seconds)):
             raise CannotRecall("memory is busy")
         try:
             db = self._open()

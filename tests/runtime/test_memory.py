@@ -27,8 +27,8 @@ from holdfast.session.messages import ModelAnswer, Quote
 from holdfast.session.policy import Policy, Rule
 from holdfast.testing import ScriptModel
 from holdfast.testing.loop import in_loop
-from holdfast.testing.memory_conformance import item
 from holdfast.testing.memory_home import Disk, crash_after, open_in_memory
+from holdfast.testing.memory_items import item
 from tests.runtime.conftest import Stage, alice, bob
 
 ASKED = "which door code?"

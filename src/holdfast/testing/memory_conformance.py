@@ -4,39 +4,19 @@ What every `Memory` must do, as one suite. Subclass it and bring a fixture `plac
 Each test is a sentence of `holdfast.ports.memory`. What a file may suffer is tested beside the file's own memory.
 """
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 import pytest
 
 from holdfast import limits
-from holdfast.ids import CallId, InstanceId, MemoryId, SessionId, TurnId
 from holdfast.ports.memory import Found, Memory, MemoryRow
 from holdfast.session.authority import Audience
-from holdfast.session.memory import Circle, MemoryItem, query_words
+from holdfast.session.memory import Circle, query_words
+from holdfast.testing.memory_items import item
 
 ALICE = Circle(Audience.PERSONAL, "personal:alice", "alice")
 OPS = Circle(Audience.TEAM, "team:ops", "bob")
-
-
-def item(name: str, text: str = "the door code is 4711", **changed: Any) -> MemoryItem:
-    """Alice's own, clean; or what the test wants it to be."""
-    whole = MemoryItem(
-        id=MemoryId(f"m-{name}"),
-        text=text,
-        audience="personal",
-        boundary="personal:alice",
-        person="alice",
-        authenticity="verified",
-        tainted=False,
-        kind="message",
-        session=SessionId("local/notes"),
-        instance=InstanceId("i-first"),
-        turn=TurnId("t1"),
-        call=CallId(f"c-{name}"),
-        created_at=1_800_000_000_000,
-    )
-    return msgspec.structs.replace(whole, **changed)
 
 
 class Place(Protocol):

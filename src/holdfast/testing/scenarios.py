@@ -33,6 +33,7 @@ from holdfast.session.commands import (
     ProposeCalls,
     QueueDelivery,
     RecordCompaction,
+    RecordRecall,
     Recover,
     ResumeTurn,
     SessionCommand,
@@ -64,6 +65,7 @@ from holdfast.session.events import (
     InputDropped,
     InputKind,
     Loop,
+    MemoryRecalled,
     ModelAnswerDropped,
     ModelAnswered,
     ModelCallFailed,
@@ -78,6 +80,7 @@ from holdfast.session.react import react
 from holdfast.session.recovery import CASES
 from holdfast.session.state import SessionState
 from holdfast.session.view import view_of
+from holdfast.testing.memory_items import item
 from holdfast.testing.pure_session import PureSession
 
 SEPARATOR = "----"
@@ -150,6 +153,8 @@ class Teller:
                 return f"{name} {who}" + (f" supersedes {','.join(event.supersedes)}" if event.supersedes else "")
             case InputDropped(input=name):
                 return name
+            case MemoryRecalled(items=items, degraded=degraded):
+                return f"{event.turn} {' '.join(each.memory for each in items)}" + (f" ({degraded})" if degraded else "")
             case CallFinished():
                 return f"{self.name(event.call)} {event.outcome}" + (f" ({event.code})" if event.code and event.code != event.outcome else "")
             case ToolStarted():
@@ -250,6 +255,17 @@ class Teller:
 
     def step_think(self, turn: str = "") -> None:
         self._do(StartModelCall(turn=TurnId(turn) if turn else self._running, epoch=self.pure.epoch, policy=self.pure.policy))
+
+    def step_recall(
+        self, *texts: str, person: str = "alice", team: str = "", taint: str = "clean", degraded: str | None = None, turn: str = ""
+    ) -> None:
+        """`recall "the code is 1" person=alice`: a store found these for the turn, whoever's they are."""
+        boundary = f"team:{team}" if team else f"personal:{person}"
+        items = tuple(
+            item(str(number), text, audience="team" if team else "personal", boundary=boundary, person=person, tainted=taint != "clean")
+            for number, text in enumerate(texts, 1)
+        )
+        self._do(RecordRecall(turn=TurnId(turn) if turn else self._running, items=items, degraded=degraded))
 
     def step_says(self, text: str, turn: str = "", number: str = "") -> None:
         self._take(turn, number, ModelAnswer(text=text))

@@ -13,8 +13,9 @@ import pytest
 from holdfast.adapters.files.memory import SqliteMemory, copy_memory
 from holdfast.errors import NotSaved, Refused
 from holdfast.ports.memory import CannotRecall, Found
-from holdfast.session.memory import query_words
-from holdfast.testing.memory_conformance import ALICE, item
+from holdfast.session.memory import MemoryItem, query_words
+from holdfast.testing.memory_conformance import ALICE
+from holdfast.testing.memory_items import item
 
 KEYS = {1: os.urandom(32), 2: os.urandom(32)}
 WORDS = query_words("door code")
@@ -35,6 +36,13 @@ def path(tmp_path: Path) -> Path:
 
 def memory_at(path: Path, keys: dict[int, bytes] = KEYS) -> SqliteMemory:
     return SqliteMemory(path, of_keys(keys))
+
+
+def add_all(memory: SqliteMemory, items: list[MemoryItem]) -> None:
+    """In one transaction: a sync for each would take a while."""
+    with memory._writing() as db:
+        for each in items:
+            memory._insert(db, each)
 
 
 def found(memory: SqliteMemory, seconds: float = 60) -> Found:
@@ -86,8 +94,7 @@ def test_rows_moved_to_another_boundary_or_generation_do_not_verify(path: Path) 
 def test_a_search_that_takes_too_long_is_given_up(path: Path) -> None:
     """The bound is looked at between SQLite's steps: one that is over already stops at the first look."""
     memory = memory_at(path)
-    for number in range(400):
-        memory.add(item(str(number)))
+    add_all(memory, [item(str(number)) for number in range(400)])
     with pytest.raises(CannotRecall, match="too long"):
         found(memory, seconds=-1.0)
     assert len(found(memory).items) == 8
@@ -204,8 +211,7 @@ def test_every_commit_is_synced_with_its_folder(path: Path) -> None:
 def test_common_words_do_not_keep_rare_ones_from_being_found(path: Path) -> None:
     """What all items hold is looked up last; what one holds is found among hundreds."""
     memory = memory_at(path)
-    for number in range(600):
-        memory.add(item(str(number), f"the door code of house {number}"))
+    add_all(memory, [item(str(number), f"the door code of house {number}") for number in range(600)])
     memory.add(item("rare", "the door code of the lighthouse"))
     assert memory.find(query_words("door code lighthouse"), ALICE, limit=1, seconds=60).items[0].id == "m-rare"
     memory.close()

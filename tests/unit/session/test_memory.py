@@ -27,7 +27,7 @@ from holdfast.session.policy import Policy
 from holdfast.session.snapshot import decode_state, encode_state
 from holdfast.session.state import Reader
 from holdfast.session.view import shared_messages, view_of
-from holdfast.testing.memory_conformance import item
+from holdfast.testing.memory_items import item
 from holdfast.testing.pure_session import PureSession, replay
 
 ALICE = Reader("alice", "personal", "personal:alice")

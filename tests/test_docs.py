@@ -23,7 +23,7 @@ PROSE = [
 ]
 FAMILIES = {"D": 10, "L": 7, "T": 7, "A": 7, "P": 11, "M": 2, "G": 4, "X": 1, "C": 3, "S": 1}
 LETTERS = [f"{family}{number}" for family, count in FAMILIES.items() for number in range(1, count + 1)]
-NOT_BUILT = {"M1", "M2", "X1", "C2", "C3"}
+NOT_BUILT = {"X1", "C2", "C3"}
 
 
 def rows_of(page: Path) -> dict[str, list[str]]:

@@ -447,3 +447,27 @@ def test_a_sealed_session_says_so(gateway: Gateway, tab: Callable[..., Tab]) -> 
     page.keyboard.press("Enter")
     expect(page.locator(".integrity")).to_contain_text("sealed")
     root.keep("sealed-desk-light")
+
+
+def test_what_memory_gave_a_turn_is_shown_as_text_to_its_person_and_nobody_else_is_given_it(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    """M1 over HTTP: remembered by alice, recalled in her next session, in no record of bob's; on the page it is text and nothing else."""
+    canary = f"the door code is {CORPUS[0]} canary"
+    lines = [{"call": [{"tool": "remember", "args": {"text": canary}}]}, {"say": "noted"}]
+    script, waiting = gateway.script(*lines), "[memory]\nrecall_within_ms = 60000\n"
+    gateway.settings(f'[agents.assistant]\nmodel = "{script}"\n{waiting}')
+    gateway.start()
+    token = gateway.token("alice", "read,send,approve")
+    alice, bob = gateway.client(token), gateway.client(gateway.token("bob", "read,send,approve"))
+    gateway.send(alice, "ops/first", "remember it")
+    gateway.answer(alice, gateway.waiting(alice), "approve_once")
+    with gateway.events(alice, "ops/first") as events:
+        events.until_record("turn_ended")
+    for client, session in ((bob, "ops/bobs"), (alice, "ops/hers")):
+        gateway.send(client, session, "which door code?")
+        with gateway.events(client, session) as events:
+            given = events.until(lambda kind, told: kind == "record" and told["type"] in ("memory_recalled", "model_call_started"))
+            assert (given["type"] == "memory_recalled") is (client is alice)
+            assert (canary in json.dumps(given, ensure_ascii=False).replace('\\"', '"')) is (client is alice)
+    page = tab(gateway).sign_in(token).go("#/s/ops/hers")
+    expect(page.locator(".log")).to_contain_text(f"Remembered: {canary}")
+    _is_inert(page)

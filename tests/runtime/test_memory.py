@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.adapters.inmemory import Crashed
+from holdfast.adapters.inmemory import Crashed, Fault
 from holdfast.errors import Refused
 from holdfast.home import Agent, Home
 from holdfast.ids import InputId, InstanceId, TurnId, session_id
@@ -332,19 +332,28 @@ async def test_a_context_that_lost_a_field_recalls_nothing(stage: Stage, missing
 
 @in_loop
 async def test_remembering_is_run_again_after_a_crash_and_remembers_one_thing() -> None:
+    """Killed when the thing was kept and the journal did not know it yet: the call is run again, and is the same thing."""
     disk, model = Disk(), Heard(call("remember", text="the door code is 4711"), "noted")
     ops = agent(None, model)
     policy = Policy(rules={Audience.PERSONAL: {"remember": Rule(mode="auto")}})
-    with pytest.raises(Crashed):
-        async with open_in_memory(agents=[ops], disk=disk, policy=policy, crash=crash_after(ToolStarted)) as home:
+    with pytest.raises(Crashed):  # noqa: PT012
+        async with open_in_memory(agents=[ops], disk=disk, policy=policy) as home:
+            memory: Any = home.service.world.memory
+            add = memory.add
+
+            def add_and_die(kept: Any) -> bool:
+                disk.fail_next(Fault.CRASH_NOT_WRITTEN)
+                added: bool = add(kept)
+                return added
+
+            memory.add = add_and_die
             await home.send("ops/a", "remember it", source=alice)
-    with pytest.raises(Crashed):
-        async with open_in_memory(agents=[ops], disk=disk, policy=policy, crash=crash_after(CallFinished)) as home:
-            await home.service.resume("ops/a", by="alice")
+    assert len(disk.memory) == 1
     async with open_in_memory(agents=[ops], disk=disk, policy=policy) as home:
         assert (await home.service.resume("ops/a", by="alice")).reply == "noted"
         assert home.service.world.memory is not None
         assert [row.item.text for row in home.service.world.memory.rows() if row.item] == ["the door code is 4711"]
+        assert [event.run for event in of(ToolStarted, await journal(home, "ops/a"))] == [1, 2]
 
 
 # --- degraded

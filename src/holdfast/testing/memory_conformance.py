@@ -152,6 +152,7 @@ class MemorySuite:
         assert [row.id for row in memory.rows(limit=2)] == ["m-c", "m-a"]
         assert [row.id for row in memory.rows(after="m-a")] == ["m-b"]
         assert [row.id for row in memory.rows(after="m-b")] == []
+        assert [row.id for row in memory.rows(after="m-gone")] == []
 
     def test_an_empty_memory_finds_and_lists_nothing(self, memory: Memory) -> None:
         assert (self.find(memory, "door"), memory.get("m-1"), list(memory.rows()), memory.forget("m-1")) == (Found(()), None, [], False)

@@ -230,6 +230,19 @@ def test_a_copy_is_of_one_moment_and_nobody_is_stopped(path: Path, tmp_path: Pat
     assert not (tmp_path / "none.db").exists()
 
 
+def test_what_is_remembered_after_the_file_was_deleted_or_replaced_is_in_the_file_that_is_there(path: Path, tmp_path: Path) -> None:
+    memory = memory_at(path)
+    memory.add(item("1"))
+    path.unlink()
+    assert (memory.is_empty(), found(memory), list(memory.rows())) == (True, Found(()), [])
+    memory.add(item("2"))
+    copy_memory(path, tmp_path / "copy.db")
+    memory.add(item("3"))
+    (tmp_path / "copy.db").rename(path)
+    assert [row.id for row in memory.rows()] == ["m-2"]
+    memory.close()
+
+
 def test_a_forked_child_opens_the_file_anew(path: Path) -> None:
     memory = memory_at(path)
     memory.add(item("1"))

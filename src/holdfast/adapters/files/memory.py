@@ -68,10 +68,12 @@ class SqliteMemory:
         self._path, self._keys = path, keys
         self._guard = threading.RLock()
         self._db: apsw.Connection | None = None
+        # Which file `_db` is, as the path named it when it was opened; and in which process.
+        self._file: tuple[int, int] | None = None
         self._pid = os.getpid()
 
     def is_empty(self) -> bool:
-        return self._db is None and not self._path.exists()
+        return not self._path.exists()
 
     # --- writing
 
@@ -132,9 +134,8 @@ class SqliteMemory:
         if self.is_empty():
             return ()
         with self._reading(None) as db:
-            place = db.execute("SELECT n FROM items WHERE id = ?", (after,)).fetchall()
-            start = place[0][0] if place else 0
-            rows = db.execute(_PAGE, (start, -1 if limit is None else limit)).fetchall()
+            place = [(0,)] if after is None else db.execute("SELECT n FROM items WHERE id = ?", (after,)).fetchall()
+            rows = db.execute(_PAGE, (place[0][0], -1 if limit is None else limit)).fetchall() if place else []
         return [MemoryRow(str(row[0]), self._believed(row)) for row in rows]
 
     def close(self) -> None:
@@ -207,10 +208,13 @@ class SqliteMemory:
                 ) from exc
 
     def _open(self, *, create: bool = False) -> "apsw.Connection":
+        """What the path names now: nothing is ever kept in a file that was deleted or replaced under us."""
         if self._pid != os.getpid():
             self._db, self._pid = None, os.getpid()
+        if self._db is not None and self._file != _identity(self._path):
+            self.close()
         if self._db is None:
-            self._db = self._connected(create=create)
+            self._db, self._file = self._connected(create=create), _identity(self._path)
         return self._db
 
     def _connected(self, *, create: bool) -> "apsw.Connection":
@@ -251,6 +255,14 @@ def copy_memory(source: Path, target: Path) -> None:
                 backup.step()
     with target.open("rb+") as copied:
         os.fsync(copied.fileno())
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _version(db: "apsw.Connection") -> tuple[int, int]:

@@ -55,8 +55,9 @@ class InMemoryMemory:
 
     def rows(self, *, after: str | None = None, limit: int | None = None) -> Sequence[MemoryRow]:
         names = list(self._rows)
-        start = names.index(after) + 1 if after in self._rows else 0
-        return [self._row(name) for name in names[start:][:limit]]
+        if after is not None:
+            names = names[names.index(after) + 1 :] if after in names else []
+        return [self._row(name) for name in names[:limit]]
 
     def close(self) -> None:
         pass

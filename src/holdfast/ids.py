@@ -21,6 +21,7 @@ CallId = NewType("CallId", str)
 ApprovalId = NewType("ApprovalId", str)
 GrantId = NewType("GrantId", str)
 PersonId = NewType("PersonId", str)
+ReminderId = NewType("ReminderId", str)
 
 ID_PART = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 
@@ -68,3 +69,8 @@ def call_id(instance: InstanceId, turn: TurnId, model_call: int, index: int) -> 
 def approval_id(instance: InstanceId, call: CallId, attempt: int) -> ApprovalId:
     """`attempt` counts the prompts of one call: an edit makes a new plan, and a new prompt."""
     return ApprovalId("a-" + short_digest("approval", instance, call, str(attempt)))
+
+
+def reminder_id(instance: InstanceId, origin: str) -> ReminderId:
+    """`origin` is the call that set it, so that the call run again sets nothing twice; a command brings something random."""
+    return ReminderId("r-" + short_digest("reminder", instance, origin))

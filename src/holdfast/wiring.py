@@ -7,7 +7,7 @@ Everything heavy is imported where it is used: listing what waits needs no model
 import os
 import stat
 import tempfile
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from holdfast.adapters.files.clock import SystemClock
 from holdfast.adapters.files.index import SqliteIndex
 from holdfast.adapters.files.notify import FileNotifier
 from holdfast.adapters.files.search import SqliteSearch
+from holdfast.adapters.zones import find_zone
 from holdfast.errors import Unusable
 from holdfast.ids import CallId
 from holdfast.ports.delivery import Channel
@@ -72,8 +73,9 @@ class LazyModels:
 class LazyTools:
     """The box, filled at the first question: listing what waits loads no program's tools and no shell parser."""
 
-    def __init__(self, given: Sequence[Tool], settings: Settings) -> None:
+    def __init__(self, given: Sequence[Tool], settings: Settings, *, now_ms: Callable[[], int] | None = None) -> None:
         self._given = given
+        self._now_ms = now_ms
         self._confine = settings.shell_confine
         self._box: Toolbox | None = None
         self._builtins: Sequence[Tool] = ()
@@ -85,7 +87,8 @@ class LazyTools:
             from holdfast.adapters.tools.toolbox import Toolbox, builtin_tools
 
             own = {tool.definition.name for tool in self._given}
-            self._builtins = [tool for tool in builtin_tools(confine=self._confine) if tool.definition.name not in own]
+            clock = {"now_ms": self._now_ms} if self._now_ms is not None else {}
+            self._builtins = [tool for tool in builtin_tools(confine=self._confine, **clock) if tool.definition.name not in own]
             self._box = Toolbox([*self._builtins, *self._given])
         return self._box
 
@@ -138,6 +141,7 @@ async def open_service(
         clock=SystemClock(),
         index=SqliteIndex(home / "index.db", store.index_key()),
         search=SqliteSearch(home / "search.db", store.index_key()),
+        zones=find_zone,
         agents=specs,
         default_agent=agents[0].name if agents else settings.default_agent,
         policy=lambda: source.now().policy(),

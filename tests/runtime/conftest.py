@@ -17,6 +17,7 @@ from holdfast.adapters.files import FileStore
 from holdfast.adapters.files.index import SqliteIndex
 from holdfast.adapters.files.notify import FileNotifier
 from holdfast.adapters.inmemory import InMemoryDisk, InMemoryIndex, InMemoryNotifier, InMemoryStore
+from holdfast.adapters.zones import find_zone
 from holdfast.home import Agent, Home, specs_from_agents
 from holdfast.runtime.service import Service
 from holdfast.runtime.world import ModelTimes, World
@@ -105,7 +106,7 @@ class Stage:
             world = World(
                 store=wrap(store) if wrap else store,
                 models=models,
-                tools=LazyTools(tools, settings),
+                tools=LazyTools(tools, settings, now_ms=self.clock.now_ms),
                 notifier=notifier,
                 clock=self.clock,
                 index=index,
@@ -113,6 +114,7 @@ class Stage:
                 default_agent=specs[0].name if specs else "assistant",
                 policy=lambda: self.policy,
                 folder_identity=folder_identity,
+                zones=find_zone,
                 model_times=ModelTimes(retry_seconds=0.0),
             )
             async with Service(world) as service:

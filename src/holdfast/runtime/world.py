@@ -14,6 +14,7 @@ from holdfast.ports.model import Model, ModelCatalogue
 from holdfast.ports.notifier import Notifier
 from holdfast.ports.search import Search
 from holdfast.ports.tools import ToolBox
+from holdfast.ports.zones import FindZone, utc_alone
 from holdfast.session.authority import Workspace
 from holdfast.session.compaction import CompactionRules
 from holdfast.session.policy import Policy
@@ -57,6 +58,7 @@ class World:
     tool_timeout_seconds: float = 120.0
     model_times: ModelTimes = field(default_factory=ModelTimes)
     search: Search | None = None
+    zones: FindZone = utc_alone
     channels: Callable[[], Mapping[str, Channel]] = dict
     """Ways out to people, by name: settings of now."""
     compaction: Callable[[], CompactionRules] = CompactionRules

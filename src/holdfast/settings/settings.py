@@ -15,7 +15,18 @@ from holdfast.settings.values import is_name
 
 DEFAULT_AGENT = "assistant"
 DEFAULT_MODEL = "demo"
-BUILTIN_TOOLS = ("ask_person", "list_files", "now", "read_file", "search_files", "shell", "write_file")
+BUILTIN_TOOLS = (
+    "ask_person",
+    "cancel_reminder",
+    "list_files",
+    "list_reminders",
+    "now",
+    "read_file",
+    "search_files",
+    "set_reminder",
+    "shell",
+    "write_file",
+)
 LOCAL = "local"
 
 # Held back whether or not settings name them.

@@ -9,13 +9,25 @@ from holdfast.adapters.tools import processes
 from holdfast.adapters.tools.now import now, wall_ms
 from holdfast.adapters.tools.questions import ask_person
 from holdfast.adapters.tools.reading import list_files, read_file, search_files
+from holdfast.adapters.tools.reminders import cancel_reminder, list_reminders, set_reminder
 from holdfast.adapters.tools.shell import Confine, Shell
 from holdfast.adapters.tools.writing import write_file
 from holdfast.errors import Unusable
 from holdfast.ids import CallId
 from holdfast.ports.tools import ProcessFacts, Tool
 
-BUILTIN_NAMES = ("ask_person", "list_files", "now", "read_file", "search_files", "shell", "write_file")
+BUILTIN_NAMES = (
+    "ask_person",
+    "cancel_reminder",
+    "list_files",
+    "list_reminders",
+    "now",
+    "read_file",
+    "search_files",
+    "set_reminder",
+    "shell",
+    "write_file",
+)
 
 
 class Toolbox:
@@ -44,9 +56,20 @@ def builtin_tools(*, confine: Confine = "auto", now_ms: Callable[[], int] = wall
     The built-in tools, sorted by name.
 
     >>> [tool.definition.name for tool in builtin_tools()]
-    ['ask_person', 'list_files', 'now', 'read_file', 'search_files', 'shell', 'write_file']
+    ['ask_person', 'cancel_reminder', 'list_files', 'list_reminders', 'now', 'read_file', 'search_files', 'set_reminder', 'shell', 'write_file']
     """
-    return (ask_person(), list_files(), now(now_ms), read_file(), search_files(), Shell(confine=confine), write_file())
+    return (
+        ask_person(),
+        cancel_reminder(),
+        list_files(),
+        list_reminders(),
+        now(now_ms),
+        read_file(),
+        search_files(),
+        set_reminder(now_ms),
+        Shell(confine=confine),
+        write_file(),
+    )
 
 
 def load_tool(name: str, builtins: Iterable[Tool]) -> Tool:

@@ -51,6 +51,7 @@ def _text(report: "SessionReport") -> str:
         ("agent", f"{report.agent} ({report.model})" if report.agent else ""),
         ("tokens", f"{report.usage.input_tokens} in, {report.usage.output_tokens} out"),
         ("sealed", f"{report.sealed.code}: {report.sealed.detail}" if report.sealed else ""),
+        *(("reminder", f"{each.id}, next {each.next_at}, {each.when}: {each.text}") for each in report.reminders),
         *(("journal", path) for path in report.journal),
         *(("quarantine", path) for path in report.quarantine),
     ]

@@ -43,8 +43,8 @@ def kinds(events: list[Any], *wanted: type[Any]) -> list[Any]:
     return [event for event in events if isinstance(event, wanted)]
 
 
-def reminded(stage: Stage, *lines: dict[str, Any]) -> holdfast.Agent:
-    return holdfast.Agent("ops", model=ScriptModel(list(lines)), tools=[*stage.effects.tools(), *TOOLS])
+def reminded(stage: Stage, *lines: dict[str, Any], name: str = "ops") -> holdfast.Agent:
+    return holdfast.Agent(name, model=ScriptModel(list(lines)), tools=[*stage.effects.tools(), *TOOLS])
 
 
 # --- firing
@@ -239,8 +239,9 @@ async def test_a_tool_sees_and_cancels_only_what_stands_in_its_own_circle(stage:
     async def told(source: holdfast.MessageSource, name: str, session: str = "ops/a") -> list[str]:
         calls = ({"tool": "list_reminders", "args": {}}, {"tool": "cancel_reminder", "args": {"reminder": name}})
         lines = [*({"call": [each]} for each in calls), {"say": f"to {source.boundary}"}]  # a script of its own: each line is used once
-        async with stage.open(reminded(stage, *lines)) as home:
-            turn = await home.send(session, "which?", source=source)
+        agent = f"for-{source.boundary}"  # a session keeps its agent's model
+        async with stage.open(reminded(stage, *lines, name=agent)) as home:
+            turn = await home.send(session, "which?", source=source, agent=agent)
         finished = [each for each in kinds(await stage.events(session), CallFinished) if each.turn == turn.turn]
         assert len(finished) == len(calls)
         return [each.text for each in finished]

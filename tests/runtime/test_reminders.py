@@ -256,7 +256,7 @@ async def test_a_tool_sees_and_cancels_only_what_stands_in_its_own_circle(stage:
     listed, cancelled = await told(alice, own.id)
     assert ("CANARY" in listed, cancelled) == (True, f"{own.id} is cancelled")
     async with stage.open(stage.agent([])) as home:
-        assert [each.text for each in await home.reminders()] == ["elsewhere", "for the team"]
+        assert [each.text for each in await home.reminders()] == ["for the team", "elsewhere"]
 
 
 @pytest.mark.parametrize(

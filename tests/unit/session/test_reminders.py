@@ -16,6 +16,7 @@ from holdfast.session.events import InputAccepted, InputDropped, LifeCarried, Re
 from holdfast.session.messages import Quote
 from holdfast.session.policy import Policy
 from holdfast.session.schedule import Cron, Every, Once
+from holdfast.session.snapshot import decode_state, encode_state
 from holdfast.testing.pure_session import LIFE, SESSION, START_MS, PureSession
 
 MINUTE = 60_000
@@ -266,3 +267,12 @@ def test_who_did_not_set_it_may_not_cancel_it_but_the_operator_may() -> None:
 
 def test_ids_of_another_life_are_other_ids() -> None:
     assert reminder_id(LIFE, "one") != reminder_id(InstanceId("life-2"), "one")
+
+
+def test_a_snapshot_keeps_what_stands_and_what_is_over() -> None:
+    pure = with_reminder(schedule=Cron("0 9 * * *", "UTC"), may_prompt=True)
+    pure.do(wish(reminder=reminder_id(LIFE, "two"), schedule=Once(START_MS + MINUTE)))
+    fired(pure)
+    assert pure.state.reminders
+    assert list(pure.state.reminders_over.items())
+    assert decode_state(encode_state(pure.state)) == pure.state

@@ -1,9 +1,18 @@
 """A server fires reminders by itself: what came due while it was down, what is set while it runs, by one timer, and shows them to whom they belong."""
 
+import asyncio
 import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
 
+from holdfast.gateway.driving import Drives
+from holdfast.ids import SessionId
+from holdfast.session.events import TurnEnded
+from holdfast.testing.loop import in_loop
 from tests.cli.test_reminders import iso_of, set_earlier
 from tests.gateway.conftest import Gateway
+from tests.runtime.conftest import Stage, alice, seen
 
 SOON_SECONDS = 4  # from setting it to its time: usually enough to be set before it is due; if not, it is fired all the same
 
@@ -51,3 +60,36 @@ def test_a_sessions_reminders_are_shown_to_tokens_of_their_circle_alone(gateway:
     for person, audience in (("alice", "team:ops"), ("bob", "personal"), ("alice", "public")):
         found = gateway.client(gateway.token(person, audience=audience)).get("/v1/sessions/ops/api")
         assert "CANARY" not in found.text
+
+
+@in_loop
+async def test_one_timer_waits_for_the_earliest_and_is_set_anew_when_an_earlier_one_is_set(tmp_path: Path) -> None:
+    """However many stand, a server at rest has the tasks it has with none; what another process sets is waited for at once, and a clock that jumps is noticed."""
+    stage = Stage("files", tmp_path / "home")
+    agent = stage.agent([{"say": "looked"}] * 3)
+    async with stage.open(agent) as home, stage.open(agent) as other, asyncio.TaskGroup() as group:
+        drives = Drives(home.service)
+        running = group.create_task(drives.run())
+        await until_true(lambda: drives.rescans > 0)
+        idle = len(asyncio.all_tasks())
+        for number in range(30):
+            made = await other.remind(f"ops/s{number}", "look around", source=alice, every=f"{60 - number}m")
+            drives.wake(SessionId(f"ops/s{number}"))  # as the notice of another process does
+            await until_true(lambda: drives.running == 0)
+            assert drives.next_reminder == round(datetime.fromisoformat(made.next_at).timestamp() * 1000)
+        assert len(asyncio.all_tasks()) == idle
+        stage.clock.jump(32 * 60)  # two are due; nobody waited that long
+        drives.look_again()
+        for number in (29, 28):
+            await seen(home, f"ops/s{number}", TurnEnded, outcome="completed")
+        await until_true(lambda: drives.running == 0)
+        due = [each.session for each in await home.reminders() if each.fired]
+        assert sorted(due) == ["ops/s28", "ops/s29"]
+        running.cancel()
+
+
+async def until_true(true: Callable[[], bool]) -> None:
+    """The other tasks run on meanwhile; a bound, so that nothing hangs."""
+    async with asyncio.timeout(60):
+        while not true():  # noqa: ASYNC110  # what is waited for has no event
+            await asyncio.sleep(0)

@@ -28,7 +28,7 @@ class Drives:
         self._group: asyncio.TaskGroup | None = None
         self._room = asyncio.Semaphore(DRIVES_MAX)
         self._next_expiry: int | None = None
-        self._next_reminder: int | None = None
+        self.next_reminder: int | None = None  # what the one timer waits for
         # Up to when reminders have been looked for. What was due before is in somebody's hands, and is looked for again with the rest.
         self._reminded_until = 0
         self._sooner = asyncio.Event()
@@ -60,7 +60,7 @@ class Drives:
                     self.rescans += 1
                     self._next_expiry = self._earliest()
                     self._reminded_until = began  # what came due while we looked is looked for again
-                    self._next_reminder = self._service.world.index.next_reminder(after=began)
+                    self.next_reminder = self._service.world.index.next_reminder(after=began)
                     await self._until_due()
             finally:
                 self._group = None
@@ -77,9 +77,9 @@ class Drives:
         ends = loop.time() + RESCAN_SECONDS
         while (left := ends - loop.time()) > 0:
             now = self._service.world.clock.now_ms()
-            if self._next_reminder is not None and self._next_reminder <= now:
+            if self.next_reminder is not None and self.next_reminder <= now:
                 self._wake_due(now)
-            for due in (self._next_expiry, self._next_reminder):
+            for due in (self._next_expiry, self.next_reminder):
                 left = left if due is None else min(left, (due - now) / 1000)
             if left <= 0:
                 return
@@ -88,13 +88,17 @@ class Drives:
                 async with asyncio.timeout(left):
                     await self._sooner.wait()
 
+    def look_again(self) -> None:
+        """Now, instead of when the timer says: a clock may have been set."""
+        self._sooner.set()
+
     def _wake_due(self, now: int) -> None:
         """Sessions whose reminder came due since the last look; the timer then waits for the next one."""
         index = self._service.world.index
         for session in index.reminding(after=self._reminded_until, until=now):
             self.wake(session)
         self._reminded_until = max(now, self._reminded_until)
-        self._next_reminder = index.next_reminder(after=self._reminded_until)
+        self.next_reminder = index.next_reminder(after=self._reminded_until)
 
     def _note_due(self, session: SessionId) -> None:
         """A drive may leave an earlier expiry or reminder behind than the one that is waited for."""
@@ -104,9 +108,9 @@ class Drives:
         if row.expires_at is not None and (self._next_expiry is None or row.expires_at < self._next_expiry):
             self._next_expiry = row.expires_at
             self._sooner.set()
-        if row.remind_at is not None and (self._next_reminder is None or row.remind_at < self._next_reminder):
+        if row.remind_at is not None and (self.next_reminder is None or row.remind_at < self.next_reminder):
             # One that is due since the last look already is found by looking back to it.
-            self._next_reminder = row.remind_at
+            self.next_reminder = row.remind_at
             self._sooner.set()
 
     async def _drive(self, session: SessionId) -> None:

@@ -196,6 +196,7 @@ def test_a_single_one_is_over_when_it_has_fired_and_setting_it_again_by_the_same
         ({"schedule": Cron("0 0 1 1 *", "Nowhere/At_All"), "zone": None}, "malformed"),
         ({"source": None}, "no_authority"),
         ({"source": MessageSource.none()}, "no_authority"),
+        ({"source": msgspec.structs.replace(MessageSource.automation("x", channel="webhook"), person=None)}, "no_authority"),
         ({"source": msgspec.structs.replace(ALICE, audience=Audience.PUBLIC, boundary="public")}, "no_authority"),
     ],
 )

@@ -116,6 +116,14 @@ def test_the_model_sets_one_with_consent_and_a_person_sees_what_it_will_be(cli: 
     assert (made["by"], made["set_in"], made["next_at"][11:16]) == ("alice", "t1", "03:15")
 
 
+def test_a_session_with_a_reminder_is_no_idle_session_to_be_pruned(cli: Cli) -> None:
+    """A weekly reminder in a session that nobody wrote to for a day."""
+    set_earlier(cli.home, "look", seconds_ago=3 * 86400, every="1w")
+    cli.settings('[retention]\nsessions = "1d"\n')
+    assert cli.json("sessions", "prune")["sessions"] == []
+    assert len(records(cli)) == 2
+
+
 # --- several processes, and kill -9
 
 

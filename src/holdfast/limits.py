@@ -33,5 +33,5 @@ REMINDER_TEXT_BYTES_MAX = 4 * KIB  # kept in the state and in the index for as l
 REMINDER_EVERY_SECONDS_MIN = 60  # cron's own grain; anything faster is a loop, and wants a program
 REMINDER_HORIZON_SECONDS = 5 * 366 * 24 * 3600  # a leap day is always within; what lies further away is a slip of the pen
 REMINDER_LATE_SECONDS = 60  # from here on the input says that it comes late
-REMINDER_MISSED_COUNTED_MAX = 1000  # while the write lock is held; more than that are "1000 or more"
+REMINDER_MISSED_COUNTED_MAX = 100  # of each, while the write lock is held; beyond that a message says "100 or more"
 MODEL_ANSWER_BYTES_MAX = 512 * KIB  # text, arguments and thinking of one answer; a stream that runs on is no answer

@@ -8,9 +8,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from holdfast.errors import Unusable
 from holdfast.session.authority import LostContext, TurnContext
+from holdfast.session.cron import cron_table
 from holdfast.session.events import InputAccepted, ReminderCancelled, ReminderFired, ReminderSet
 from holdfast.session.restoring import restore
+from holdfast.session.schedule import Cron, Every, Schedule
 from holdfast.session.state import Reminder, ReminderOver, SessionState
 from holdfast.session.transitions import IllegalTransition
 
@@ -48,7 +51,24 @@ def _restored(state: SessionState, event: ReminderSet) -> TurnContext | LostCont
         return LostContext(f"the reminder was set by {event.by}, and its context is another's", "requester")
     if context.interactive != event.may_prompt:
         return LostContext("whether prompts may reach somebody is said in two ways", "interactive")
+    if flaw := _flaw_of(event.schedule):
+        return LostContext(f"the reminder's schedule can't be kept: {flaw}", "schedule")
     return context
+
+
+def _flaw_of(schedule: Schedule) -> str | None:
+    """What would make a later step fail instead of this one."""
+    match schedule:
+        case Every(seconds=seconds) if seconds < 1:
+            return f"a pace of {seconds} s"
+        case Cron(expression=expression):
+            try:
+                cron_table(expression)
+            except Unusable as exc:
+                return exc.message
+        case _:
+            pass
+    return None
 
 
 def reminder_fired(state: SessionState, event: ReminderFired) -> SessionState:

@@ -115,6 +115,16 @@ def test_a_reminder_with_another_authority_than_it_was_set_with_never_fires(fiel
     assert_never_fires(damaged(**{field: value}), field)
 
 
+@pytest.mark.parametrize("schedule", [Every(0, START_MS), Every(-60, START_MS), Cron("every day", "UTC")])
+def test_a_reminder_whose_schedule_can_not_be_kept_never_fires_and_stops_no_other(schedule: Every | Cron) -> None:
+    event = set_event(with_reminder())
+    pure = PureSession()
+    pure.append([msgspec.structs.replace(event, schedule=schedule)])
+    pure.do(wish(reminder=reminder_id(LIFE, "two")))
+    assert isinstance(pure.state.reminders[R1].context, LostContext)
+    assert [type(each) for each in fired(pure)] == [ReminderCancelled, InputAccepted, ReminderFired]
+
+
 def test_a_reminder_from_before_contexts_existed_is_none() -> None:
     """The isolated path of old approval requests is no way in."""
     event = set_event(with_reminder())

@@ -67,6 +67,9 @@ if TYPE_CHECKING:
         Home as Home,
     )
     from holdfast.home import (
+        Reminder as Reminder,
+    )
+    from holdfast.home import (
         Session as Session,
     )
     from holdfast.home import (
@@ -113,6 +116,7 @@ _WHERE = {
     "Quote": "holdfast.session.messages",
     "Record": "holdfast.ports.journal_store",
     "Refused": _ERRORS,
+    "Reminder": _HOME,
     "Session": _HOME,
     "Superseded": _ERRORS,
     "Takeover": _ERRORS,

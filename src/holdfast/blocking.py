@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 from holdfast import home as _async
 from holdfast.errors import Unusable
-from holdfast.home import Agent, Answer, Approval, Followed, Grant, Session, Turn
+from holdfast.home import Agent, Answer, Approval, Followed, Grant, Reminder, Session, Turn
 from holdfast.session.authority import MessageSource
 
 T = TypeVar("T")
@@ -117,6 +117,43 @@ class Home:
 
     def resume(self, session: str | None = None, *, model: str | None = None) -> tuple[Turn, ...]:
         return self._do(lambda: self._home.resume(session, model=model))
+
+    def remind(
+        self,
+        session: str,
+        text: str,
+        *,
+        source: MessageSource,
+        at: str | None = None,
+        every: str | None = None,
+        cron: str | None = None,
+        time_zone: str | None = None,
+        may_prompt: bool = False,
+        agent: str | None = None,
+        model: str | None = None,
+        workspace: str | PathLike[str] | None = None,
+    ) -> Reminder:
+        return self._do(
+            lambda: self._home.remind(
+                session,
+                text,
+                source=source,
+                at=at,
+                every=every,
+                cron=cron,
+                time_zone=time_zone,
+                may_prompt=may_prompt,
+                agent=agent,
+                model=model,
+                workspace=workspace,
+            )
+        )
+
+    def reminders(self) -> tuple[Reminder, ...]:
+        return self._do(self._home.reminders)
+
+    def cancel_reminder(self, reminder: str, *, by: MessageSource) -> Reminder:
+        return self._do(lambda: self._home.cancel_reminder(reminder, by=by))
 
     def grants(self) -> tuple[Grant, ...]:
         return self._do(self._home.grants)

@@ -19,7 +19,8 @@ from holdfast.ports.journal_store import Record
 from holdfast.ports.tools import Tool
 from holdfast.runtime.feed import Heard
 from holdfast.runtime.foreign import ForeignTurn
-from holdfast.runtime.reports import AnswerReport, ApprovalReport, ErrorReport, GrantReport, SessionReport, TurnReport
+from holdfast.runtime.reminding import Wanted
+from holdfast.runtime.reports import AnswerReport, ApprovalReport, ErrorReport, GrantReport, ReminderReport, SessionReport, TurnReport
 from holdfast.runtime.service import Service
 from holdfast.runtime.world import AgentSpec
 from holdfast.session.authority import MessageSource, Workspace
@@ -30,6 +31,7 @@ Turn = TurnReport
 Answer = AnswerReport
 Grant = GrantReport
 Session = SessionReport
+Reminder = ReminderReport
 Followed = Record | Heard
 
 
@@ -159,9 +161,39 @@ class Home:
         return await self.service.cancel(session, by=by.person or "nobody", turn=TurnId(turn) if turn else None, may_all=operator)
 
     async def resume(self, session: str | None = None, *, model: str | None = None) -> tuple[Turn, ...]:
-        """Drive on whatever is owed after a crash: in one session, or in all."""
+        """Fire what is due, then drive on whatever is owed: in one session, or in all."""
         names = [session] if session is not None else list(await self.service.owing())
         return tuple([await self.service.resume(name, by="library", model=model) for name in names])
+
+    async def remind(
+        self,
+        session: str,
+        text: str,
+        *,
+        source: MessageSource,
+        at: str | None = None,
+        every: str | None = None,
+        cron: str | None = None,
+        time_zone: str | None = None,
+        may_prompt: bool = False,
+        agent: str | None = None,
+        model: str | None = None,
+        workspace: str | PathLike[str] | None = None,
+    ) -> Reminder:
+        """
+        Have `text` come back as a turn of its own: once `at` a time, `every` so often, or by `cron` in a `time_zone`.
+
+        It runs under what `source` has, or less of it. Nobody can be asked in it, unless `may_prompt` lets prompts reach that person.
+        """
+        wanted = Wanted(text=text, at=at, every=every, cron=cron, time_zone=time_zone, may_prompt=may_prompt)
+        return await self.service.remind(session, wanted, source=source, agent=agent, model=model, workspace=_workspace(workspace))
+
+    async def reminders(self) -> tuple[Reminder, ...]:
+        """Those that stand, in all sessions, the next one first."""
+        return await self.service.reminders()
+
+    async def cancel_reminder(self, reminder: str, *, by: MessageSource) -> Reminder:
+        return await self.service.cancel_reminder(reminder, by=by.person or "nobody", may_all=by.principal == "operator")
 
     async def grants(self) -> tuple[Grant, ...]:
         return await self.service.grants()

@@ -22,6 +22,7 @@ ApprovalId = NewType("ApprovalId", str)
 GrantId = NewType("GrantId", str)
 PersonId = NewType("PersonId", str)
 MemoryId = NewType("MemoryId", str)
+ReminderId = NewType("ReminderId", str)
 
 ID_PART = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 
@@ -74,3 +75,8 @@ def approval_id(instance: InstanceId, call: CallId, attempt: int) -> ApprovalId:
 def memory_id(instance: InstanceId, call: CallId) -> MemoryId:
     """What one call remembered: run again after a crash, it remembers the same thing and not a second one."""
     return MemoryId("m-" + short_digest("memory", instance, call))
+
+
+def reminder_id(instance: InstanceId, origin: str) -> ReminderId:
+    """`origin` is the call that set it, so that the call run again sets nothing twice; a command brings something random."""
+    return ReminderId("r-" + short_digest("reminder", instance, origin))

@@ -7,7 +7,7 @@ Everything heavy is imported where it is used: listing what waits needs no model
 import os
 import stat
 import tempfile
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from holdfast.adapters.files.memory import NAME as MEMORY
 from holdfast.adapters.files.memory import SqliteMemory
 from holdfast.adapters.files.notify import FileNotifier
 from holdfast.adapters.files.search import SqliteSearch
+from holdfast.adapters.zones import find_zone
 from holdfast.errors import Unusable
 from holdfast.ids import CallId
 from holdfast.ports.delivery import Channel
@@ -75,9 +76,10 @@ class LazyModels:
 class LazyTools:
     """The box, filled at the first question: listing what waits loads no program's tools and no shell parser."""
 
-    def __init__(self, given: Sequence[Tool], settings: Settings, memory: Memory | None = None) -> None:
+    def __init__(self, given: Sequence[Tool], settings: Settings, memory: Memory | None = None, *, now_ms: Callable[[], int] | None = None) -> None:
         self._given = given
         self._memory = memory
+        self._now_ms = now_ms
         self._confine = settings.shell_confine
         self._box: Toolbox | None = None
         self._builtins: Sequence[Tool] = ()
@@ -89,7 +91,8 @@ class LazyTools:
             from holdfast.adapters.tools.toolbox import Toolbox, builtin_tools
 
             own = {tool.definition.name for tool in self._given}
-            self._builtins = [tool for tool in builtin_tools(confine=self._confine, memory=self._memory) if tool.definition.name not in own]
+            clock = {"now_ms": self._now_ms} if self._now_ms is not None else {}
+            self._builtins = [tool for tool in builtin_tools(confine=self._confine, memory=self._memory, **clock) if tool.definition.name not in own]
             self._box = Toolbox([*self._builtins, *self._given])
         return self._box
 
@@ -145,6 +148,7 @@ async def open_service(
         search=SqliteSearch(home / "search.db", store.index_key()),
         memory=memory,
         recall_seconds=settings.recall_within_ms / 1000,
+        zones=find_zone,
         agents=specs,
         default_agent=agents[0].name if agents else settings.default_agent,
         policy=lambda: source.now().policy(),

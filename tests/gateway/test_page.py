@@ -471,3 +471,15 @@ def test_what_memory_gave_a_turn_is_shown_as_text_to_its_person_and_nobody_else_
     page = tab(gateway).sign_in(token).go("#/s/ops/hers")
     expect(page.locator(".log")).to_contain_text(f"Remembered: {canary}")
     _is_inert(page)
+
+
+def test_a_sessions_reminders_are_listed_beside_it_as_plain_text(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    """What will come by itself is to be seen where one talks; its text is text."""
+    gateway.run("send", "ops/api", "what time is it?", "--as", "alice")
+    gateway.run("reminders", "add", "ops/api", "<img src=x onerror=alert(1)> look", "--every", "2h", "--as", "alice")
+    gateway.start()
+    alice = tab(gateway).sign_in(gateway.token("alice"))
+    page = alice.go("#/s/ops/api")
+    listed = page.locator(".reminders li")
+    expect(listed).to_contain_text("<img src=x onerror=alert(1)> look")
+    expect(listed).to_contain_text("every 2h, set by alice")

@@ -33,7 +33,17 @@ def summary(state: SessionState) -> dict[str, Any]:
         "model": state.model,
         "deliveries": sorted(state.deliveries),
         "usage": msgspec.to_builtins(state.usage),
+        **({"reminders": _reminders(state)} if state.reminders or list(state.reminders_over.items()) else {}),
     }
+
+
+def _reminders(state: SessionState) -> dict[str, Any]:
+    """Left out where there were none, so that older lines need not know of them."""
+    standing = {
+        name: [each.text, msgspec.to_builtins(each.schedule), each.next_at, each.fired, each.may_prompt, isinstance(each.context, TurnContext)]
+        for name, each in state.reminders.items()
+    }
+    return {"standing": standing, "over": {name: msgspec.to_builtins(each) for name, each in state.reminders_over.items()}}
 
 
 def facts(event: msgspec.Struct) -> dict[str, Any]:

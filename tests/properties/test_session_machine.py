@@ -5,23 +5,29 @@ Every rule is one command, or one step that a driver owes. `Watcher` keeps a mod
 and recovers, and what may be done next must be the same in both.
 """
 
+from datetime import UTC
+
 import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from holdfast.ids import reminder_id
 from holdfast.session.authority import Audience, MessageSource
 from holdfast.session.commands import (
     AcceptInput,
     Cancel,
+    CancelReminder,
     EndTurn,
     Expire,
     FailTurn,
+    FireReminders,
     ParkTurn,
     ProposeCalls,
     Recover,
     ResumeTurn,
     SessionCommand,
+    SetReminder,
     StartModelCall,
     StartTool,
     StartTurn,
@@ -35,6 +41,7 @@ from holdfast.session.evolve import fold, initial
 from holdfast.session.messages import ModelAnswer, ProposedCall, Quote
 from holdfast.session.policy import Policy, Rule
 from holdfast.session.react import react
+from holdfast.session.schedule import Cron, Every, Once, Schedule
 from holdfast.session.state import CallStatus, Phase
 from holdfast.testing.promises import Watcher, check_shared_view, hold, permitted, startable
 from holdfast.testing.pure_session import LIFE, SESSION, PureSession, replay
@@ -59,6 +66,7 @@ CALLS = st.lists(
     min_size=1,
     max_size=3,
 ).map(tuple)
+SCHEDULES: st.SearchStrategy[Schedule] = st.sampled_from([Once(0), Every(3600, 0), Cron("0 */6 * * *", "UTC")])
 RULES = st.builds(
     Rule,
     mode=st.sampled_from(["auto", "ask", "deny"]),
@@ -129,6 +137,37 @@ class SessionMachine(RuleBasedStateMachine):
     @rule()
     def revoke(self) -> None:
         self.pure.grants.popitem()
+
+    # --- reminders
+
+    @precondition(lambda self: len(self.pure.state.reminders) < 4)
+    @rule(source=SOURCES, schedule=SCHEDULES, may_prompt=st.booleans())
+    def remind(self, source: MessageSource | None, schedule: Schedule, may_prompt: bool) -> None:
+        if isinstance(schedule, Once):
+            schedule = Once(max(self.pure.now, self.pure.state.at) + DAY_MS)
+        name = reminder_id(LIFE, f"{len(self.pure.records)}")
+        self.do(
+            SetReminder(reminder=name, text="do it", schedule=schedule, zone=UTC, may_prompt=may_prompt, source=source, agent="ops", model="demo")
+        )
+
+    @precondition(lambda self: self.watcher.made and len(self.pure.state.reminders) < 4)
+    @rule(pick=st.integers(0, 3), may_prompt=st.booleans())
+    def remind_by_call(self, pick: int, may_prompt: bool) -> None:
+        """Any call that ever was: only one that runs may, and only once."""
+        call, (turn, _) = list(self.watcher.made.items())[-1 - pick % len(self.watcher.made)]
+        self.do(SetReminder(reminder=reminder_id(LIFE, call), text="do it", schedule=Every(3600, 0), may_prompt=may_prompt, turn=turn, call=call))
+
+    @precondition(lambda self: self.pure.state.reminders and len(self.pure.state.queued) < 8)
+    @rule(hours=st.sampled_from([-30, 0, 1, 30]))
+    def look_for_what_is_due(self, hours: int) -> None:
+        self.pure.now += hours * 3_600_000
+        self.do(FireReminders(zones={"UTC": UTC}))
+        hold("T7", not any(each.next_at <= self.pure.state.at for each in self.pure.state.reminders.values()), "something due was not fired")
+
+    @precondition(lambda self: self.pure.state.reminders)
+    @rule(by=st.sampled_from(EVERYBODY))
+    def cancel_a_reminder(self, by: str) -> None:
+        self.do(CancelReminder(reminder=next(iter(self.pure.state.reminders)), by=by))
 
     # --- settings, time, the world
 

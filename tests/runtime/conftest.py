@@ -18,6 +18,7 @@ from holdfast.adapters.files.index import SqliteIndex
 from holdfast.adapters.files.memory import SqliteMemory
 from holdfast.adapters.files.notify import FileNotifier
 from holdfast.adapters.inmemory import InMemoryDisk, InMemoryIndex, InMemoryMemory, InMemoryNotifier, InMemoryStore
+from holdfast.adapters.zones import find_zone
 from holdfast.home import Agent, Home, specs_from_agents
 from holdfast.runtime.service import Service
 from holdfast.runtime.world import ModelTimes, World
@@ -110,7 +111,7 @@ class Stage:
             world = World(
                 store=wrap(store) if wrap else store,
                 models=models,
-                tools=LazyTools(tools, settings, memory),
+                tools=LazyTools(tools, settings, memory, now_ms=self.clock.now_ms),
                 notifier=notifier,
                 clock=self.clock,
                 index=index,
@@ -120,6 +121,7 @@ class Stage:
                 default_agent=specs[0].name if specs else "assistant",
                 policy=lambda: self.policy,
                 folder_identity=folder_identity,
+                zones=find_zone,
                 model_times=ModelTimes(retry_seconds=0.0),
             )
             async with Service(world) as service:

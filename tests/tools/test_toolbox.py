@@ -29,12 +29,15 @@ def test_the_built_in_tools_are_as_promised() -> None:
     assert facts == {
         "ask_person": ("once", "auto", "question", "team"),
         "forget": ("once", "ask", "memory", "personal"),
+        "cancel_reminder": ("idempotent", "ask", "reminder", "personal"),
         "list_files": ("pure", "auto", "read_file", "team"),
+        "list_reminders": ("pure", "auto", "reminder", "team"),
         "now": ("pure", "auto", "plain", "public"),
         "read_file": ("pure", "auto", "read_file", "team"),
         "recall": ("pure", "auto", "memory", "team"),
         "remember": ("idempotent", "ask", "memory", "personal"),
         "search_files": ("pure", "auto", "read_file", "team"),
+        "set_reminder": ("idempotent", "ask", "reminder", "personal"),
         "shell": ("once", "ask", "shell", "personal"),
         "write_file": ("once", "ask", "write_file", "personal"),
     }

@@ -26,6 +26,9 @@ from holdfast.session.events import (
     ModelCallFailed,
     ModelCallLost,
     ModelCallStarted,
+    ReminderCancelled,
+    ReminderFired,
+    ReminderSet,
     SessionEvent,
     TailRepaired,
     ToolStarted,
@@ -34,6 +37,7 @@ from holdfast.session.events import (
     TurnEnded,
     TurnResumed,
 )
+from holdfast.session.schedule import in_words
 
 _QUIET = ("ok",)  # outcomes that need no word of ours: the model tells what came of it
 
@@ -113,8 +117,19 @@ class News:
                 self._note(f"cancelled by {by}")
             case TurnEnded():
                 self._ended(event)
+            case ReminderSet() | ReminderFired() | ReminderCancelled():
+                self._of_reminder(event)
             case _:
                 pass
+
+    def _of_reminder(self, event: ReminderSet | ReminderFired | ReminderCancelled) -> None:
+        match event:
+            case ReminderSet(reminder=reminder, by=by, schedule=schedule, text=text):
+                self._note(f"{by} set a reminder, {in_words(schedule)}: {text} ({reminder})")
+            case ReminderFired(reminder=reminder):
+                self._note(f"that was the reminder {reminder}")
+            case ReminderCancelled(reminder=reminder, by=by, reason=reason):
+                self._note(f"the reminder {reminder} is cancelled by {by}{'; ' + reason if reason else ''}")
 
     def _input(self, event: InputAccepted) -> None:
         if event.text in self.own:

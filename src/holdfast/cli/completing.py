@@ -31,6 +31,10 @@ def grants(ctx: typer.Context, incomplete: str) -> Found:
     return _matching(_ask(ctx, _grants), incomplete)
 
 
+def reminders(ctx: typer.Context, incomplete: str) -> Found:
+    return _matching(_ask(ctx, _reminders), incomplete)
+
+
 def options(ctx: typer.Context, incomplete: str) -> Found:
     wanted = ctx.params.get("approval")
 
@@ -47,6 +51,10 @@ async def _sessions(service: "Service") -> Found:
 
 async def _approvals(service: "Service") -> Found:
     return [(each.id, f"{each.session} {each.tool}") for each in await service.approvals()]
+
+
+async def _reminders(service: "Service") -> Found:
+    return [(each.id, f"{each.session} {each.when}") for each in await service.reminders()]
 
 
 async def _grants(service: "Service") -> Found:

@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
         as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Recorded with --model: an assertion by the home's owner.")] = None,
     ) -> None:
         """
-        Drive on what a crash or an answer elsewhere left undone.
+        Fire the reminders that are due, and drive on what a crash or an answer elsewhere left undone.
 
         Prints each session that was driven; nothing owed is a success. Exits as `send` does; of several sessions the gravest counts.
         """

@@ -123,11 +123,11 @@ def _source(options: Options, asserted: str | None, channel: Channel) -> "Messag
 def _workspaces(given: str | None, channel: Channel) -> "tuple[Workspace | None, Workspace | None]":
     """The one that was asked for, and the one that holds when none is remembered."""
     if given is not None:
-        return _workspace(Path(given)), None
-    return None, None if channel is Channel.none else _workspace(Path.cwd())
+        return workspace_at(Path(given)), None
+    return None, None if channel is Channel.none else workspace_at(Path.cwd())
 
 
-def _workspace(path: Path) -> "Workspace":
+def workspace_at(path: Path) -> "Workspace":
     from holdfast.session.authority import Workspace
     from holdfast.wiring import folder_identity
 

@@ -2,6 +2,7 @@
 Who drives when the gateway serves: one task for each session in which something is owed, and none for all the others.
 
 Notices wake a session; they are hints, so everything owed is looked for at the start and every 30 seconds, and at the moment the next prompt runs out.
+One timer stands for every reminder of every session: it waits for the earliest, and is set anew when an earlier one is set.
 Told to stop, a drive ends at its next quiet point: at once when only a model is out (its call is repeated later), within bounds when a tool runs.
 """
 
@@ -27,6 +28,9 @@ class Drives:
         self._group: asyncio.TaskGroup | None = None
         self._room = asyncio.Semaphore(DRIVES_MAX)
         self._next_expiry: int | None = None
+        self.next_reminder: int | None = None  # what the one timer waits for
+        # Up to when reminders have been looked for. What was due before is in somebody's hands, and is looked for again with the rest.
+        self._reminded_until = 0
         self._sooner = asyncio.Event()
         self.is_stopping = False
         self.rescans = 0
@@ -50,10 +54,13 @@ class Drives:
             self._group = group
             try:
                 while True:
+                    began = self._service.world.clock.now_ms()
                     for session in await self._service.owing():
                         self.wake(session)
                     self.rescans += 1
                     self._next_expiry = self._earliest()
+                    self._reminded_until = began  # what came due while we looked is looked for again
+                    self.next_reminder = self._service.world.index.next_reminder(after=began)
                     await self._until_due()
             finally:
                 self._group = None
@@ -69,20 +76,41 @@ class Drives:
         loop = asyncio.get_running_loop()
         ends = loop.time() + RESCAN_SECONDS
         while (left := ends - loop.time()) > 0:
-            if self._next_expiry is not None:
-                until_expiry = (self._next_expiry - self._service.world.clock.now_ms()) / 1000
-                if until_expiry <= 0:
-                    return
-                left = min(left, until_expiry)
+            now = self._service.world.clock.now_ms()
+            if self.next_reminder is not None and self.next_reminder <= now:
+                self._wake_due(now)
+            for due in (self._next_expiry, self.next_reminder):
+                left = left if due is None else min(left, (due - now) / 1000)
+            if left <= 0:
+                return
             self._sooner.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._sooner.wait()
 
-    def _note_expiry(self, session: SessionId) -> None:
+    def look_again(self) -> None:
+        """Now, instead of when the timer says: a clock may have been set."""
+        self._sooner.set()
+
+    def _wake_due(self, now: int) -> None:
+        """Sessions whose reminder came due since the last look; the timer then waits for the next one."""
+        index = self._service.world.index
+        for session in index.reminding(after=self._reminded_until, until=now):
+            self.wake(session)
+        self._reminded_until = max(now, self._reminded_until)
+        self.next_reminder = index.next_reminder(after=self._reminded_until)
+
+    def _note_due(self, session: SessionId) -> None:
+        """A drive may leave an earlier expiry or reminder behind than the one that is waited for."""
         row = self._service.world.index.get(session)
-        if row is not None and row.expires_at is not None and (self._next_expiry is None or row.expires_at < self._next_expiry):
+        if row is None:
+            return
+        if row.expires_at is not None and (self._next_expiry is None or row.expires_at < self._next_expiry):
             self._next_expiry = row.expires_at
+            self._sooner.set()
+        if row.remind_at is not None and (self.next_reminder is None or row.remind_at < self.next_reminder):
+            # One that is due since the last look already is found by looking back to it.
+            self.next_reminder = row.remind_at
             self._sooner.set()
 
     async def _drive(self, session: SessionId) -> None:
@@ -99,7 +127,7 @@ class Drives:
             _log.warning("%s was not driven on (%s): %s", session, exc.code, exc.message)
         finally:
             self._tasks.pop(session, None)
-            self._note_expiry(session)
+            self._note_due(session)
 
     def _until(self, _: SessionState) -> bool:
         return self.is_stopping

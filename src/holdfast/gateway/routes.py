@@ -95,7 +95,8 @@ class Api:
         session = await self._seen(session_of(request), bearer)
         report = await self._service.show(session)
         if not bearer.is_admin:  # where files lie is the machine's business
-            report = msgspec.structs.replace(report, journal=(), quarantine=())
+            mine = tuple(each for each in report.reminders if bearer.reads(each.audience, each.boundary))
+            report = msgspec.structs.replace(report, journal=(), quarantine=(), reminders=mine)
         return json_response(report)
 
     async def post_message(self, request: Request) -> Response:

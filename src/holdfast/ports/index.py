@@ -30,6 +30,8 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     people: tuple[str, ...] = ()  # who sent an accepted input here
     readers: tuple[Reader, ...] = ()  # who takes part, and in which circle
     preview: str = ""
+    remind_at: int | None = None  # the earliest of its reminders
+    reminders: tuple[msgspec.Raw, ...] = ()  # whole ReminderReports as JSON
 
 
 class Index(Protocol):
@@ -53,6 +55,14 @@ class Index(Protocol):
 
     def stale(self, heads: Sequence[tuple[SessionId, InstanceId, int]]) -> Sequence[SessionId]:
         """Of these (session, instance, head seq): the ones whose row is missing, does not verify or is behind."""
+        ...
+
+    def next_reminder(self, *, after: int) -> int | None:
+        """The earliest `remind_at` past an instant: what one timer for all of them waits for. Costs the same however many there are."""
+        ...
+
+    def reminding(self, *, after: int, until: int) -> Sequence[SessionId]:
+        """Sessions whose earliest reminder lies in (after, until], by time."""
         ...
 
     def close(self) -> None: ...

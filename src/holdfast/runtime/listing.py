@@ -16,7 +16,8 @@ from holdfast.ids import ApprovalId, InstanceId, SessionId, TurnId
 from holdfast.ports.index import IndexRow
 from holdfast.ports.journal_store import Record
 from holdfast.runtime.ledger import Ledger
-from holdfast.runtime.reports import ApprovalReport, SealedReport, approval_report
+from holdfast.runtime.reminding import reports_of
+from holdfast.runtime.reports import ApprovalReport, ReminderReport, SealedReport, approval_report
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import phase_of, session_report
 from holdfast.runtime.world import World
@@ -30,6 +31,7 @@ from holdfast.session.restoring import restore
 from holdfast.session.state import Approval, Phase, Reader, SessionState
 
 _decode_report = msgspec.json.Decoder(ApprovalReport).decode
+_decode_reminder = msgspec.json.Decoder(ReminderReport).decode
 
 
 SEALED = "sealed"
@@ -74,6 +76,8 @@ def note(world: World, ledger: Ledger) -> None:
             people=tuple(sorted(state.people)),
             readers=tuple(sorted(state.readers, key=msgspec.structs.astuple)),
             preview=_preview(state),
+            remind_at=min((each.next_at for each in state.reminders.values()), default=None),
+            reminders=tuple(msgspec.Raw(msgspec.json.encode(each)) for each in reports_of(ledger.session, state)),
         )
     )
     for asked in ledger.asked:
@@ -84,7 +88,9 @@ def note_sealed(world: World, session: SessionId, instance: InstanceId) -> None:
     """A sealed session owes nothing, and nothing of it can be answered: lists must not say otherwise. What else was known stays."""
     known = world.index.get(session)
     if known is not None and known.instance == instance and known.phase != SEALED:
-        world.index.put(msgspec.structs.replace(known, phase=SEALED, owes=False, approvals=(), waiting_for=(), expires_at=None))
+        world.index.put(
+            msgspec.structs.replace(known, phase=SEALED, owes=False, approvals=(), waiting_for=(), expires_at=None, remind_at=None, reminders=())
+        )
 
 
 def _preview(state: SessionState) -> str:
@@ -125,7 +131,9 @@ async def owing(world: World, shelf: Shelf) -> Sequence[SessionId]:
     living = await _catch_up(world, shelf)
     now = world.clock.now_ms()
     return [
-        row.session for row in world.index.rows() if row.session in living and (row.owes or (row.expires_at is not None and row.expires_at <= now))
+        row.session
+        for row in world.index.rows()
+        if row.session in living and (row.owes or any(at is not None and at <= now for at in (row.expires_at, row.remind_at)))
     ]
 
 
@@ -263,6 +271,17 @@ async def approvals(world: World, shelf: Shelf, *, for_: str | None, everything:
         if any(row.expires_at is not None and row.expires_at <= now for row in rows):
             found = [each for each in found if _ms(each.expires_at) > now]
     return tuple(each for each in found if for_ is None or for_ in each.may_answer)
+
+
+async def reminders(world: World, shelf: Shelf) -> tuple[ReminderReport, ...]:
+    """Every one that stands, in all sessions, the next one first; none that is read from a row behind its journal."""
+    living = await _catch_up(world, shelf)
+    rows = (world.index.get(session) for session in world.index.reminding(after=0, until=_EVER))
+    found = [_decode_reminder(raw) for row in rows if row is not None and row.session in living for raw in row.reminders]
+    return tuple(sorted(found, key=lambda each: (each.next_at, each.session, each.id)))
+
+
+_EVER = 2**62
 
 
 def _ms(iso_text: str) -> int:

@@ -28,6 +28,8 @@ from holdfast.session.events import (
     InputAccepted,
     LifeCarried,
     ModelAnswered,
+    ReminderCancelled,
+    ReminderSet,
     SessionBorn,
     SessionEvent,
     TailRepaired,
@@ -35,6 +37,7 @@ from holdfast.session.events import (
     TurnEnded,
 )
 from holdfast.session.evolve import evolve, initial
+from holdfast.session.schedule import in_words
 from holdfast.session.state import SessionState
 from holdfast.session.transitions import IllegalTransition
 
@@ -247,6 +250,10 @@ def _told(record: Record) -> Iterator[str]:
             yield f"- `{started.tool}` started at {when}\n"
         case CallFinished() as finished:
             yield f"- ended: {finished.outcome}\n\n{_fenced(finished.text)}\n"
+        case ReminderSet() as reminder:
+            yield f"- **{reminder.by}** set a reminder at {when}, {in_words(reminder.schedule)}\n\n{_quoted(reminder.text)}\n"
+        case ReminderCancelled() as cancelled:
+            yield f"- the reminder `{cancelled.reminder}` was cancelled by **{cancelled.by}** at {when}\n"
         case TurnEnded() as ended if ended.outcome != "completed":
             yield f"*The turn {ended.outcome}: {ended.message or ended.code}*\n"
         case _:

@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.ids import ApprovalId, CallId, GrantId, InstanceId, SessionId, TurnId
+from holdfast.ids import ApprovalId, CallId, GrantId, InstanceId, ReminderId, SessionId, TurnId
 from holdfast.session.authority import TurnContext
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.messages import Usage
-from holdfast.session.state import Approval, Turn
+from holdfast.session.schedule import Cron, in_words
+from holdfast.session.state import Approval, Reminder, Turn
 
 
 class ErrorReport(msgspec.Struct, frozen=True):
@@ -123,6 +124,32 @@ class RecallReport(msgspec.Struct, frozen=True, kw_only=True):
     degraded: str | None
 
 
+class ReminderReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One that stands. `state` is waiting, or no_authority for one that can never fire, with the `reason`."""
+
+    id: ReminderId
+    session: SessionId
+    instance: InstanceId
+    text: str
+    when: str  # in words
+    schedule: Any
+    time_zone: str | None
+    next_at: str
+    by: str
+    audience: str | None
+    boundary: str | None
+    may_prompt: bool
+    agent: str
+    model: str
+    set_at: str
+    set_in: TurnId | None
+    fired: int
+    fired_at: str | None
+    state: str
+    reason: str | None = None
+    asserted_by: str | None = None
+
+
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     session: SessionId
     instance: InstanceId
@@ -140,6 +167,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None = None
     deliveries: tuple[DeliveryReport, ...] = ()  # not confirmed: under way, given up, or in doubt
     memory: tuple[RecallReport, ...] = ()  # of the last turns that were given any
+    reminders: tuple[ReminderReport, ...] = ()  # those that stand, the next one first
 
 
 def iso(at: int) -> str:
@@ -208,4 +236,32 @@ def grant_report(grant: GrantProposed, granted_at: int) -> GrantReport:
         approval=grant.approval,
         folder=grant.folder,
         audience=grant.audience,
+    )
+
+
+def reminder_report(session: SessionId, instance: InstanceId, reminder: Reminder) -> ReminderReport:
+    context = reminder.context if isinstance(reminder.context, TurnContext) else None
+    lost = None if isinstance(reminder.context, TurnContext) else reminder.context.reason
+    return ReminderReport(
+        id=reminder.reminder,
+        session=session,
+        instance=instance,
+        text=reminder.text,
+        when=in_words(reminder.schedule),
+        schedule=msgspec.to_builtins(reminder.schedule),
+        time_zone=reminder.schedule.time_zone if isinstance(reminder.schedule, Cron) else None,
+        next_at=iso(reminder.next_at),
+        by=reminder.by,
+        audience=context.audience.value if context else None,
+        boundary=context.boundary if context else None,
+        may_prompt=reminder.may_prompt,
+        agent=reminder.agent,
+        model=reminder.model,
+        set_at=iso(reminder.set_at),
+        set_in=reminder.turn,
+        fired=reminder.fired,
+        fired_at=iso(reminder.fired_at) if reminder.fired_at is not None else None,
+        state="waiting" if lost is None else "no_authority",
+        reason=lost,
+        asserted_by=reminder.asserted_by,
     )

@@ -17,10 +17,10 @@ from typing import Any, Self
 import msgspec
 
 from holdfast.errors import Busy, CannotDrive, HoldfastError, Refused, Untrusted, Unusable
-from holdfast.ids import ApprovalId, GrantId, InstanceId, SessionId, TurnId, session_id
+from holdfast.ids import ApprovalId, GrantId, InstanceId, ReminderId, SessionId, TurnId, session_id
 from holdfast.ports.journal_store import Check, Draft, Record
 from holdfast.ports.tools import InvalidArguments
-from holdfast.runtime import listing
+from holdfast.runtime import listing, reminding
 from holdfast.runtime.attempt import finish
 from holdfast.runtime.compactor import CompactionReport, Compactor
 from holdfast.runtime.driver import Driver, Until, why_not
@@ -33,14 +33,34 @@ from holdfast.runtime.ledger import Also, Ledger
 from holdfast.runtime.looking import tool_for
 from holdfast.runtime.outbox import owed_by
 from holdfast.runtime.recalling import remembers
-from holdfast.runtime.reports import AnswerReport, ApprovalReport, ErrorReport, GrantReport, SessionReport, TurnReport, grant_report
+from holdfast.runtime.reports import (
+    AnswerReport,
+    ApprovalReport,
+    ErrorReport,
+    GrantReport,
+    ReminderReport,
+    SessionReport,
+    TurnReport,
+    grant_report,
+)
 from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import session_report, turn_report
 from holdfast.runtime.world import World
 from holdfast.session.authority import MessageSource, Workspace
 from holdfast.session.codec import encode
-from holdfast.session.commands import AcceptInput, AnswerApproval, Cancel, Expire, GiveModel, MarkDelivery, QueueDelivery, StartModelCall, StartTurn
+from holdfast.session.commands import (
+    AcceptInput,
+    AnswerApproval,
+    Cancel,
+    CancelReminder,
+    Expire,
+    GiveModel,
+    MarkDelivery,
+    QueueDelivery,
+    StartModelCall,
+    StartTurn,
+)
 from holdfast.session.decide_answers import Answered
 from holdfast.session.decide_inputs import Accepted, Duplicate, OnlyAnAnswerWord
 from holdfast.session.decide_life import delivery_id
@@ -425,6 +445,7 @@ class Service:
             driver = Driver(self.world, ledger, self.home, self.feed)
             try:
                 await ledger.commit(Expire(), check=Check.FENCE)
+                await reminding.fire_due(self.world, ledger)
                 if model is not None:
                     await self._give_model(ledger, model, by=by)
                 before = _subject(ledger.state)
@@ -465,6 +486,55 @@ class Service:
     async def owing(self) -> Sequence[SessionId]:
         """Sessions in which a driver could do something now, from the index; those behind their journal are opened."""
         return await listing.owing(self.world, self.shelf)
+
+    # --- reminders
+
+    async def remind(
+        self,
+        session: str,
+        wanted: reminding.Wanted,
+        *,
+        source: MessageSource,
+        agent: str | None = None,
+        model: str | None = None,
+        workspace: Workspace | None = None,
+        default_workspace: Workspace | None = None,
+    ) -> ReminderReport:
+        """Set a reminder for whoever the source says, durably; whoever serves this home is told."""
+        name = session_id(session)
+        self._refuse_secrets(wanted.text, what="reminder")
+        when = reminding.when_of(self.world, wanted)
+        await self._ensure(name, by=_who(source))
+        async with self.shelf.use(name) as ledger:
+            await ledger.refresh()
+            kept = self._accepting(ledger.state, wanted.text, source, agent, model, None, workspace, default_workspace, "reminder")
+            report = await reminding.set_by_source(ledger, wanted, when, source=source, agent=kept.agent, model=kept.model, workspace=kept.workspace)
+            await self._changed(ledger)
+            return report
+
+    async def reminders(self) -> tuple[ReminderReport, ...]:
+        """Every one that stands, in all sessions, the next one first."""
+        return await listing.reminders(self.world, self.shelf)
+
+    async def reminder(self, reminder: str) -> ReminderReport:
+        found = next((each for each in await self.reminders() if each.id == reminder), None)
+        if found is None:
+            raise Refused(f"there is no reminder {reminder}", code="unknown", hint="`holdfast reminders list` shows those that stand")
+        return found
+
+    async def cancel_reminder(self, reminder: str, *, by: str, may_all: bool = False) -> ReminderReport:
+        """Durable when this returns: it fires no more, in no process."""
+        found = await self.reminder(reminder)
+        async with self.shelf.use(found.session) as ledger:
+            await ledger.commit(CancelReminder(reminder=ReminderId(reminder), by=by, may_all=may_all), check=Check.FENCE)
+            await self._changed(ledger)
+        return found
+
+    async def _changed(self, ledger: Ledger) -> None:
+        """What this process appended is anchored, the index knows, and whoever waits for the next reminder is told."""
+        await ledger.journal.sync_anchor()
+        listing.note(self.world, ledger)
+        self.world.notifier.notify(ledger.session)
 
     # --- turns of a foreign loop
 
@@ -543,6 +613,9 @@ class Service:
             if _has_expired(ledger.state, self.world.clock.now_ms()):
                 await ledger.commit(Expire(), check=Check.FENCE)
                 listing.note(self.world, ledger)
+            if await reminding.fire_due(self.world, ledger):
+                listing.note(self.world, ledger)
+                self.world.notifier.notify(session)
             if _nothing_owed(ledger.state) or why_not(self.world, ledger.state) is not None:
                 return
             driver = Driver(self.world, ledger, self.home, self.feed)

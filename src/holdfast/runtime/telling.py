@@ -4,7 +4,17 @@ from collections.abc import Iterator
 
 from holdfast.ids import TurnId
 from holdfast.runtime.ledger import Ending, Ledger, record_at
-from holdfast.runtime.reports import DeliveryReport, ErrorReport, RecallReport, SealedReport, SessionReport, TurnReport, approval_report
+from holdfast.runtime.reports import (
+    DeliveryReport,
+    ErrorReport,
+    RecallReport,
+    ReminderReport,
+    SealedReport,
+    SessionReport,
+    TurnReport,
+    approval_report,
+    reminder_report,
+)
 from holdfast.session.codec import decode
 from holdfast.session.events import InputDropped, TurnEnded
 from holdfast.session.evolve import find_turn
@@ -102,7 +112,13 @@ async def session_report(ledger: Ledger) -> SessionReport:
         agent=state.agent,
         deliveries=tuple(_deliveries(state)),
         memory=tuple(RecallReport(turn=each.turn, items=each.items, degraded=each.degraded) for each in state.recalls),
+        reminders=() if mark is not None else tuple(_reminders(ledger)),
     )
+
+
+def _reminders(ledger: Ledger) -> Iterator[ReminderReport]:
+    for each in sorted(ledger.state.reminders.values(), key=lambda each: (each.next_at, each.reminder)):
+        yield reminder_report(ledger.session, ledger.instance, each)
 
 
 def _deliveries(state: SessionState) -> Iterator[DeliveryReport]:

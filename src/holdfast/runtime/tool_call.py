@@ -15,6 +15,7 @@ from holdfast.runtime.feed import Delta, Feed
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Ledger, payload
 from holdfast.runtime.looking import look, scene_of, tool_for
+from holdfast.runtime.reminding import ReminderWork
 from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
 from holdfast.session.commands import FinishCall, ParkTurn, StartModelCall, StartTool
@@ -51,6 +52,8 @@ async def _prepared(world: World, ledger: Ledger, turn: Turn, call: Call, looked
     tool = tool_for(world, turn, call.tool)
     if tool is None or looked.arguments is None or looked.binding is None:
         return None
+    if tool.definition.kind == "reminder":  # an append to this very session, and so the runtime's own work
+        return ReminderWork(world, ledger, turn.turn, call.call, tool.definition.name, looked.arguments)
     scene = scene_of(world, ledger.state, turn, call.call)
     return await tool.prepare(looked.arguments.encode(), looked.binding, scene, idempotency_key=call.call)
 

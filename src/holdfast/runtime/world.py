@@ -16,6 +16,7 @@ from holdfast.ports.model import Model, ModelCatalogue
 from holdfast.ports.notifier import Notifier
 from holdfast.ports.search import Search
 from holdfast.ports.tools import ToolBox
+from holdfast.ports.zones import FindZone, utc_alone
 from holdfast.session.authority import Workspace
 from holdfast.session.compaction import CompactionRules
 from holdfast.session.policy import Policy
@@ -62,6 +63,7 @@ class World:
     memory: Memory | None = None
     recall_seconds: float = limits.MEMORY_RECALL_SECONDS
     """How long a turn waits for its memory; 0: it has none, but for what the recall tool finds."""
+    zones: FindZone = utc_alone
     channels: Callable[[], Mapping[str, Channel]] = dict
     """Ways out to people, by name: settings of now."""
     compaction: Callable[[], CompactionRules] = CompactionRules

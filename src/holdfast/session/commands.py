@@ -4,17 +4,20 @@ Wishes, in the imperative. `decide` turns one into events, or refuses it.
 A command carries all that deciding needs and that is not in the state: settings of now, what an adapter saw, active grants. Times come with `decide`.
 """
 
+from collections.abc import Mapping
+from datetime import tzinfo
 from typing import Any, Literal
 
 import msgspec
 
-from holdfast.ids import ApprovalId, CallId, TurnId
+from holdfast.ids import ApprovalId, CallId, ReminderId, TurnId
 from holdfast.session.authority import MessageSource, TurnContext, Workspace
 from holdfast.session.events import CallOutcome, InputKind, Loop
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.memory import MemoryItem
 from holdfast.session.messages import ModelAnswer, ProposedCall, Usage
 from holdfast.session.policy import Looked, Policy
+from holdfast.session.schedule import Schedule
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,6 +217,37 @@ class MarkDelivery(Command, frozen=True):
     detail: str = ""
 
 
+class SetReminder(Command, frozen=True):
+    """A turn later. By a tool: in the turn and by the call named, whose journalled context is all there is. By a command: from the source of who gives it."""
+
+    reminder: ReminderId
+    text: str
+    schedule: Schedule
+    zone: tzinfo | None = None  # the one that the schedule names
+    may_prompt: bool = False
+    turn: TurnId | None = None
+    call: CallId | None = None
+    source: MessageSource | None = None
+    workspace: Workspace | None = None
+    agent: str = ""
+    model: str = ""
+
+
+class FireReminders(Command, frozen=True):
+    """Turn what is due into inputs. `zones` are those that the standing reminders name; one that lacks its zone waits."""
+
+    zones: Mapping[str, tzinfo] = {}
+
+
+class CancelReminder(Command, frozen=True):
+    """`circle` (audience, boundary): of the turn that asks; whatever is outside of it is not there. `may_all`: the operator, who may cancel others'."""
+
+    reminder: ReminderId
+    by: str
+    may_all: bool = False
+    circle: tuple[str, str] | None = None
+
+
 class CloseLife(Command, frozen=True):
     """The last command on carried-over history: nothing of it is owed any more."""
 
@@ -246,5 +280,8 @@ SessionCommand = (
     | RecordTurnCompaction
     | QueueDelivery
     | MarkDelivery
+    | SetReminder
+    | FireReminders
+    | CancelReminder
     | CloseLife
 )

@@ -9,17 +9,19 @@ from collections.abc import Sequence
 from typing import NamedTuple, assert_never
 
 from holdfast.errors import InvariantBroken
-from holdfast.session import decide_answers, decide_calls, decide_inputs, decide_life, decide_memory, decide_turns
+from holdfast.session import decide_answers, decide_calls, decide_inputs, decide_life, decide_memory, decide_reminders, decide_turns
 from holdfast.session.commands import (
     AcceptInput,
     AnswerApproval,
     Cancel,
+    CancelReminder,
     CloseLife,
     DecideCalls,
     EndTurn,
     Expire,
     FailTurn,
     FinishCall,
+    FireReminders,
     GiveModel,
     MarkDelivery,
     ParkTurn,
@@ -31,6 +33,7 @@ from holdfast.session.commands import (
     Recover,
     ResumeTurn,
     SessionCommand,
+    SetReminder,
     StartModelCall,
     StartTool,
     StartTurn,
@@ -94,6 +97,12 @@ def decide(state: SessionState, command: SessionCommand, *, now: int) -> Decided
             return decide_life.queue_delivery(state, command)
         case MarkDelivery():
             return decide_life.mark_delivery(state, command)
+        case SetReminder():
+            return decide_reminders.set_reminder(state, command, now)
+        case FireReminders():
+            return decide_reminders.fire_reminders(state, command, now)
+        case CancelReminder():
+            return decide_reminders.cancel_reminder(state, command)
         case CloseLife():
             return decide_life.close_life(state, command)
         case _:

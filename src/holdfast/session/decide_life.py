@@ -132,12 +132,12 @@ def mark_delivery(state: SessionState, command: MarkDelivery) -> Decided:
 
 
 def close_life(state: SessionState, command: CloseLife) -> Decided:
-    """Nothing owed is carried over: open calls are in doubt or voided, prompts voided, queued inputs and deliveries listed but not run."""
+    """Nothing owed is carried over: open calls are in doubt or voided, prompts voided, queued inputs, deliveries and reminders listed but not run."""
     events: list[SessionEvent] = []
     for turn in state.turns.values():
         events.extend(settle_calls(turn, f"Not run: {command.reason}.", closed_as="voided"))
         events.append(TurnEnded(turn=turn.turn, outcome="cancelled", code="carried_over", message=command.reason))
     events.extend(InputDropped(input=each.input, reason=command.reason) for each in state.queued)
-    not_run = (*(each.input for each in state.queued), *state.deliveries)
+    not_run = (*(each.input for each in state.queued), *state.deliveries, *state.reminders)
     events.append(LifeCarried(by=command.by, reason=command.reason, attached=command.attached, not_run=not_run))
     return Decided(tuple(events))

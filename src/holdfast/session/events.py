@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, MemoryId, SessionId, TurnId
+from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, MemoryId, ReminderId, SessionId, TurnId
 from holdfast.session.messages import Message, Quote, Usage
+from holdfast.session.schedule import Schedule
 
 Loop = Literal["ours", "foreign"]
 InputKind = Literal["message", "job", "reminder", "delegate"]
@@ -44,7 +45,7 @@ class LifeCarried(Event, frozen=True):
     by: str
     reason: str
     attached: tuple[str, ...] = ()  # quarantined outcomes that belong to it, in words; later turns see them as notes
-    not_run: tuple[str, ...] = ()  # inputs and deliveries that were waiting, by id
+    not_run: tuple[str, ...] = ()  # inputs, deliveries and reminders that were waiting, by id
 
 
 class TailRepaired(Event, frozen=True):
@@ -368,6 +369,40 @@ class DeliveryFailed(Event, frozen=True):
     message: str
 
 
+class ReminderSet(Event, frozen=True):
+    """A turn is wished for later. `context` is its whole authority, narrowed from the creator's; without it, or with less of it, nothing fires."""
+
+    reminder: ReminderId
+    text: str
+    schedule: Schedule
+    context: msgspec.Raw
+    by: str
+    agent: str
+    model: str
+    next_at: int
+    may_prompt: bool = False  # the creator's leave: prompts of its turns may reach them
+    turn: TurnId | None = None  # in which turn a tool set it, and by which call
+    call: CallId | None = None
+    asserted_by: str | None = None
+
+
+class ReminderFired(Event, frozen=True):
+    """Its input was accepted right before this record, once for all processes. `next_at` None: it was the last time."""
+
+    reminder: ReminderId
+    turn: TurnId
+    scheduled_at: int
+    fired_at: int
+    missed: int = 0  # further instants that went by meanwhile, and get no turn of their own
+    next_at: int | None = None
+
+
+class ReminderCancelled(Event, frozen=True):
+    reminder: ReminderId
+    by: str
+    reason: str = ""
+
+
 SessionEvent = (
     SessionBorn
     | LifeCarried
@@ -401,4 +436,7 @@ SessionEvent = (
     | DeliverySent
     | DeliveryConfirmed
     | DeliveryFailed
+    | ReminderSet
+    | ReminderFired
+    | ReminderCancelled
 )

@@ -40,6 +40,9 @@ from holdfast.session.events import (
     ModelCallLost,
     ModelCallStarted,
     ModelGiven,
+    ReminderCancelled,
+    ReminderFired,
+    ReminderSet,
     SessionBorn,
     SessionEvent,
     TailRepaired,
@@ -52,6 +55,7 @@ from holdfast.session.events import (
     TurnResumed,
     TurnStarted,
 )
+from holdfast.session.evolve_reminders import reminder_cancelled, reminder_fired, reminder_set, was_fired
 from holdfast.session.evolve_turn import (
     S,
     approval_answered,
@@ -174,6 +178,12 @@ def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> Sessi
             return _turn_imported(state, event)
         case DeliveryQueued() | DeliverySent() | DeliveryConfirmed() | DeliveryFailed():
             return _delivery(state, event)
+        case ReminderSet():
+            return reminder_set(state, event, at)
+        case ReminderFired():
+            return reminder_fired(state, event)
+        case ReminderCancelled():
+            return reminder_cancelled(state, event)
         case ModelGiven():
             return _model_given(state, event)
         case SessionBorn():
@@ -200,7 +210,7 @@ def _life_carried(state: SessionState, event: LifeCarried) -> SessionState:
     if event.attached:
         notes = tuple(NoteMessage(f"Kept from before this session was sealed or copied: {each}") for each in event.attached)
         view = _with_entry(view, ViewEntry(TurnId("carried"), notes))
-    return replace(state, carrying=0, deliveries={}, view=view)
+    return replace(state, carrying=0, deliveries={}, reminders={}, view=view)
 
 
 def dedup_key(context: TurnContext, key: str) -> str:
@@ -235,6 +245,7 @@ def _input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
         loop=event.loop,
         quotes=event.quotes,
     )
+    fired = was_fired(state, event)  # it goes on with the agent and model it was set with, and changes nothing for the others
     workspaces, people, readers = state.workspaces, state.people, state.readers
     if isinstance(context, TurnContext):
         readers = _with_readers(readers, context, () if context.requester is None else (context.requester,))
@@ -251,8 +262,8 @@ def _input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
         workspaces=workspaces,
         people=people,
         readers=readers,
-        model=event.model if event.loop == "ours" else state.model,
-        agent=event.agent,
+        model=event.model if event.loop == "ours" and not fired else state.model,
+        agent=event.agent if not fired else state.agent,
     )
 
 
@@ -458,7 +469,10 @@ def _turn_imported(state: SessionState, event: TurnImported) -> SessionState:
 
 def _model_given(state: SessionState, event: ModelGiven) -> SessionState:
     turns = {name: replace(turn, model=event.model) for name, turn in state.turns.items()}
-    return replace(state, model=event.model, turns=turns, queued=tuple(replace(each, model=event.model) for each in state.queued))
+    reminders = {name: replace(each, model=event.model) for name, each in state.reminders.items()}
+    return replace(
+        state, model=event.model, turns=turns, reminders=reminders, queued=tuple(replace(each, model=event.model) for each in state.queued)
+    )
 
 
 def _delivery(state: SessionState, event: DeliveryQueued | DeliverySent | DeliveryConfirmed | DeliveryFailed) -> SessionState:

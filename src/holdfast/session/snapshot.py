@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from blake3 import blake3
 
-from holdfast.session import authority, events, evolve, evolve_turn, legacy, memory, messages, restoring, sizes, state
+from holdfast.session import authority, events, evolve, evolve_reminders, evolve_turn, legacy, memory, messages, restoring, schedule, sizes, state
 from holdfast.session.state import SessionState
 from holdfast.session.trail import Trail, Window
 
@@ -26,7 +26,7 @@ def _structs(*modules: Any) -> dict[str, type[msgspec.Struct]]:
     }
 
 
-_STRUCTS = _structs(authority, events, messages, state)
+_STRUCTS = _structs(authority, events, messages, schedule, state)
 _ENUMS: dict[str, type[StrEnum]] = {
     name: each for module in (authority, state) for name, each in vars(module).items() if isinstance(each, type) and issubclass(each, StrEnum)
 }
@@ -39,7 +39,10 @@ def _of_code(code: CodeType) -> list[Any]:
 
 def _of_fold() -> list[Any]:
     functions = [
-        each for module in (evolve, evolve_turn, legacy, memory, restoring, sizes) for each in vars(module).values() if isinstance(each, FunctionType)
+        each
+        for module in (evolve, evolve_reminders, evolve_turn, legacy, memory, restoring, sizes)
+        for each in vars(module).values()
+        if isinstance(each, FunctionType)
     ]
     return sorted((_of_code(each.__code__) for each in functions), key=repr)
 

@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 
 from holdfast import limits
-from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, MemoryId, SessionId, TurnId
+from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, MemoryId, ReminderId, SessionId, TurnId
 from holdfast.session.authority import Audience, LostContext, TurnContext, Workspace
 from holdfast.session.events import ApprovalAnswered, ApprovalRequested, CallOutcome, ClosedAs, InputKind, Loop, RecalledItem
 from holdfast.session.messages import Message, Quote, Usage
+from holdfast.session.schedule import Schedule
 from holdfast.session.trail import Trail, Window
 
 
@@ -264,6 +265,33 @@ class Deduplicated(msgspec.Struct, frozen=True, gc=False):
     text: str  # digest
 
 
+class Reminder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One that stands. A lost context never fires, and says why."""
+
+    reminder: ReminderId
+    text: str
+    schedule: Schedule
+    context: TurnContext | LostContext
+    by: str
+    agent: str
+    model: str
+    set_at: int
+    next_at: int
+    may_prompt: bool = False
+    fired: int = 0
+    fired_at: int | None = None
+    turn: TurnId | None = None
+    asserted_by: str | None = None
+
+
+class ReminderOver(msgspec.Struct, frozen=True, gc=False):
+    """How one ended, and in whose circle it stood."""
+
+    how: str
+    audience: str
+    boundary: str
+
+
 class Reader(msgspec.Struct, frozen=True, gc=False):
     """Somebody who sent an accepted message, or who may answer a prompt of one: as of the circle that message belongs to."""
 
@@ -301,6 +329,8 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     delivered: Window[str] = Window(limits.DEDUP_INPUTS)  # confirmed or given up: never queued again
     usage: Usage = Usage()
     recalls: tuple[Recall, ...] = ()  # of the last turns that were given any
+    reminders: dict[ReminderId, Reminder] = {}  # those that stand
+    reminders_over: Window[ReminderOver] = Window(limits.DEDUP_INPUTS)  # how the others ended
 
     def open_call(self, turn: TurnId, call: CallId) -> Call | None:
         open_turn = self.turns.get(turn)

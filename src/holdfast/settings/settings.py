@@ -15,7 +15,21 @@ from holdfast.settings.values import is_name
 
 DEFAULT_AGENT = "assistant"
 DEFAULT_MODEL = "demo"
-BUILTIN_TOOLS = ("ask_person", "forget", "list_files", "now", "read_file", "recall", "remember", "search_files", "shell", "write_file")
+BUILTIN_TOOLS = (
+    "ask_person",
+    "cancel_reminder",
+    "forget",
+    "list_files",
+    "list_reminders",
+    "now",
+    "read_file",
+    "recall",
+    "remember",
+    "search_files",
+    "set_reminder",
+    "shell",
+    "write_file",
+)
 LOCAL = "local"
 
 # Held back whether or not settings name them.

@@ -15,8 +15,8 @@ LATER_LIFE = InstanceId("i-later")
 OPS = SessionId("ops/api")
 
 
-def row(session: str = OPS, seq: int = 1, *, life: InstanceId = LIFE, waits: str | None = None) -> IndexRow:
-    """A row as of `seq`; with `waits`, one prompt of that id."""
+def row(session: str = OPS, seq: int = 1, *, life: InstanceId = LIFE, waits: str | None = None, reminds: int | None = None) -> IndexRow:
+    """A row as of `seq`; with `waits`, one prompt of that id; with `reminds`, a reminder due then."""
     return IndexRow(
         session=SessionId(session),
         instance=life,
@@ -30,6 +30,7 @@ def row(session: str = OPS, seq: int = 1, *, life: InstanceId = LIFE, waits: str
         expires_at=9_000 if waits else None,
         people=("alice",),
         preview="hello",
+        remind_at=reminds,
     )
 
 
@@ -125,6 +126,25 @@ class IndexSuite:
         heads.append((SessionId("ops/reborn"), LATER_LIFE, 5))
         assert list(index.stale(heads)) == ["ops/behind", "ops/missing", "ops/reborn"]
         assert list(index.stale([])) == []
+
+    def test_the_earliest_reminder_of_all_is_found_and_who_has_one_due(self, index: Index) -> None:
+        """Two sessions at the same instant are both due; what was set anew is found where it is now."""
+        assert (index.next_reminder(after=0), list(index.reminding(after=0, until=10_000))) == (None, [])
+        for name, reminds in (("ops/b", 3_000), ("ops/none", None), ("ops/a", 3_000), ("ops/c", 5_000)):
+            index.put(row(name, reminds=reminds))
+        assert [index.next_reminder(after=after) for after in (0, 2_999, 3_000, 5_000)] == [3_000, 3_000, 5_000, None]
+        assert list(index.reminding(after=0, until=4_999)) == ["ops/a", "ops/b"]
+        assert list(index.reminding(after=2_999, until=5_000)) == ["ops/a", "ops/b", "ops/c"]
+        assert list(index.reminding(after=3_000, until=4_999)) == []
+        index.put(row("ops/a", 2, reminds=9_000))
+        index.put(row("ops/b", 2))
+        index.forget(SessionId("ops/c"))
+        assert (index.next_reminder(after=0), list(index.reminding(after=0, until=9_000))) == (9_000, ["ops/a"])
+
+    def test_more_reminders_than_a_page_are_all_found_in_the_order_of_time(self, index: Index) -> None:
+        for number in range(600):
+            index.put(row(f"ops/{number:04d}", reminds=10_000 - number))
+        assert list(index.reminding(after=0, until=10_000)) == [f"ops/{number:04d}" for number in reversed(range(600))]
 
     def test_closing_twice_is_closing_once(self, index: Index) -> None:
         index.put(row())

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.adapters.inmemory import Crashed, InMemoryDisk, InMemoryIndex, InMemoryJournal, InMemoryMemory, InMemoryNotifier, InMemoryStore
+from holdfast.adapters.zones import find_zone
 from holdfast.home import Agent, Home, specs_from_agents
 from holdfast.ids import SessionId
 from holdfast.ports.clock import Clock
@@ -107,7 +108,7 @@ def open_in_memory(
         world = World(
             store=InMemoryStore(bytes_, clock=time) if crash is None else _CrashingStore(bytes_, time, crash),
             models=models,
-            tools=LazyTools(tools, settings, memory),
+            tools=LazyTools(tools, settings, memory, now_ms=time.now_ms),
             notifier=InMemoryNotifier(bytes_),
             clock=time,
             index=InMemoryIndex(),
@@ -117,6 +118,7 @@ def open_in_memory(
             default_agent=specs[0].name if specs else settings.default_agent,
             policy=chosen,
             folder_identity=folder_identity,
+            zones=find_zone,
             model_times=ModelTimes(retry_seconds=0.0),
         )
         async with Service(world) as service:

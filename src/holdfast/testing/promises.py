@@ -25,6 +25,9 @@ from holdfast.session.events import (
     CallsProposed,
     InputAccepted,
     ModelAnswered,
+    ReminderCancelled,
+    ReminderFired,
+    ReminderSet,
     SessionEvent,
     ToolStarted,
     TurnCancelled,
@@ -65,6 +68,8 @@ class Watcher:
         self.superseded: set[TurnId] = set()
         self.ended: set[TurnId] = set()
         self.prompts: dict[TurnId, int] = {}
+        self.reminders: dict[str, ReminderSet] = {}  # those that stand
+        self.firings: set[tuple[str, int]] = set()
 
     def saw(self, event: SessionEvent, after: SessionState, *, seq: int, at: int) -> None:
         self._check_event(event, after, seq, at)
@@ -78,6 +83,7 @@ class Watcher:
             case InputAccepted():
                 self.accepted[event.input] = (event.turn, bytes(event.context))
                 self.superseded.update(event.supersedes)
+                hold("A4", event.kind == "message" or not event.supersedes, f"a {event.kind} takes the place of a request")
             case TurnStarted():
                 self._turn_started(event)
             case ModelAnswered() | CallsProposed():
@@ -99,8 +105,40 @@ class Watcher:
                 self.cancelled.add(event.turn)
             case TurnEnded():
                 self._ended(event)
+            case ReminderSet():
+                self._reminder_set(event)
+            case ReminderFired():
+                self._reminder_fired(event)
+            case ReminderCancelled():
+                hold("A4", self.reminders.pop(event.reminder, None), "a reminder is cancelled that does not stand")
             case _:
                 pass
+
+    def _reminder_set(self, event: ReminderSet) -> None:
+        hold("A4", event.reminder not in self.reminders, "a reminder is set twice")
+        self.reminders[event.reminder] = event
+        child = msgspec.json.decode(event.context)
+        hold("A4", child["interactive"] is event.may_prompt, "a reminder may ask whom nobody let it ask")
+        hold("A4", child["requester"] == event.by and child["audience"] != "public", "a reminder that nobody may set")
+        if event.turn is None or event.call is None:
+            return
+        hold("T1", event.call in self.started and event.call not in self.finished, "a reminder is set by a call that does not run")
+        parent = msgspec.json.decode(self.authority[event.turn])
+        same = ("session", "instance", "audience", "boundary", "requester", "quoted_speakers", "workspace")
+        hold("A4", all(child[name] == parent[name] for name in same), f"a reminder has another authority than its turn: {child}")
+        hold("A4", parent["interactive"] or not child["interactive"], "a reminder may ask, and its turn may not")
+        hold("A4", child["principal"] in ("verified_automation", parent["principal"]), "a reminder is somebody else")
+
+    def _reminder_fired(self, event: ReminderFired) -> None:
+        known = self.reminders[event.reminder]
+        hold("A4", (event.reminder, event.scheduled_at) not in self.firings, "a reminder fires twice for one instant")
+        hold("A4", event.scheduled_at <= event.fired_at, "a reminder fires before its time")
+        self.firings.add((event.reminder, event.scheduled_at))
+        turn, context = next(each for each in self.accepted.values() if each[0] == event.turn)
+        fired, stored = msgspec.json.decode(context), msgspec.json.decode(known.context)
+        hold("A4", {**fired, "turn": None} == {**stored, "turn": None}, f"{turn} has another authority than its reminder")
+        if event.next_at is None:
+            del self.reminders[event.reminder]
 
     def _turn_started(self, event: TurnStarted) -> None:
         contexts = [msgspec.json.decode(self.accepted[name][1]) for name in event.inputs]
@@ -178,7 +216,7 @@ class Watcher:
         self.ended.add(event.turn)
 
 
-_AFTER_THE_END = ("ModelAnswerDropped", "DeliveryQueued")
+_AFTER_THE_END = ("ModelAnswerDropped", "DeliveryQueued", "ReminderFired")  # the last: its input alone was kept, and has been answered since
 
 
 def check_state(state: SessionState) -> None:

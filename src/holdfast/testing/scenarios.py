@@ -16,18 +16,21 @@ Steps are the methods of `Teller` named `step_*`; words after the step are its a
 
 import shlex
 from collections.abc import Callable, Iterable
+from datetime import UTC
 from typing import Any, cast
 
 import msgspec
 
-from holdfast.ids import ApprovalId, CallId, TurnId
+from holdfast.ids import ApprovalId, CallId, ReminderId, TurnId, reminder_id
 from holdfast.session.authority import Audience, LostContext, MessageSource, Principal, Provenance, Workspace
 from holdfast.session.commands import (
     AcceptInput,
     Cancel,
+    CancelReminder,
     EndTurn,
     Expire,
     FailTurn,
+    FireReminders,
     MarkDelivery,
     ParkTurn,
     ProposeCalls,
@@ -37,6 +40,7 @@ from holdfast.session.commands import (
     Recover,
     ResumeTurn,
     SessionCommand,
+    SetReminder,
     StartModelCall,
     StartTurn,
     TakeAnswer,
@@ -45,6 +49,7 @@ from holdfast.session.commands import (
 from holdfast.session.decide import Committed
 from holdfast.session.decide_answers import Answered
 from holdfast.session.decide_inputs import Duplicate, OnlyAnAnswerWord
+from holdfast.session.decide_reminders import IsSet
 from holdfast.session.effects import (
     AwaitModel,
     AwaitTool,
@@ -69,6 +74,9 @@ from holdfast.session.events import (
     ModelAnswerDropped,
     ModelAnswered,
     ModelCallFailed,
+    ReminderCancelled,
+    ReminderFired,
+    ReminderSet,
     SessionEvent,
     ToolStarted,
     TurnEnded,
@@ -78,10 +86,11 @@ from holdfast.session.messages import AssistantMessage, Message, ModelAnswer, No
 from holdfast.session.policy import Mode, Policy, Rule
 from holdfast.session.react import react
 from holdfast.session.recovery import CASES
+from holdfast.session.schedule import Cron, Every, Once, Schedule
 from holdfast.session.state import SessionState
 from holdfast.session.view import view_of
 from holdfast.testing.memory_items import item
-from holdfast.testing.pure_session import PureSession
+from holdfast.testing.pure_session import LIFE, PureSession
 
 SEPARATOR = "----"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -145,7 +154,7 @@ class Teller:
         head = " ".join(filter(None, [str(seq), type(event).__name__, self._detail(event)]))
         return f"{head:<54} phase={phase:<15} owes={self._owes(state)}"
 
-    def _detail(self, event: SessionEvent) -> str:  # one line per sort of event
+    def _detail(self, event: SessionEvent) -> str:  # noqa: PLR0911  one line per sort of event
         match event:
             case InputAccepted(input=name):
                 context = next(each.context for each in self._queue_when(name) if each.input == name)
@@ -167,6 +176,8 @@ class Teller:
                 return f"{event.turn} {event.outcome}" + (f" ({event.code})" if event.code and event.code != event.outcome else "")
             case TurnResumed():
                 return f"{event.turn} after {event.after}"
+            case ReminderSet() | ReminderFired() | ReminderCancelled():
+                return f"{self.name(event.reminder)} {_of_reminder(event)}"
             case _:
                 return self._plain_detail(event)
 
@@ -208,7 +219,7 @@ class Teller:
                 return f"{type(effect).__name__} {effect.turn}"
 
     def name(self, real: str) -> str:
-        if not real.startswith(("c-", "a-")):
+        if not real.startswith(("c-", "a-", "r-")):
             return real
         if real not in self._names:
             letter = real[0]
@@ -246,6 +257,49 @@ class Teller:
 
     def step_begin(self) -> None:
         self._do(StartTurn(epoch=self.pure.epoch))
+
+    # --- reminders
+
+    def step_remind(self, text: str, by: str = "alice", call: str = "", prompts: str = "no", **when: str) -> None:
+        """`in=10m` once, `every=1h`, or `cron="0 9 * * *"` in UTC; `prompts=yes` lets them reach the creator; `call=c1`: a tool's call sets it."""
+        if "in" in when:
+            schedule: Schedule = Once(self.pure.now + _span_ms(when["in"]))
+        else:
+            schedule = Every(_span_ms(when["every"]) // 1000, 0) if "every" in when else Cron(when["cron"], "UTC")
+        command = SetReminder(
+            reminder=reminder_id(LIFE, self._real(call) if call else f"{len(self.pure.records)}"),
+            text=text,
+            schedule=schedule,
+            zone=UTC,
+            may_prompt=prompts == "yes",
+            source=None if call else _source(by, when.get("quote")),
+            turn=self._turn_of(call) if call else None,
+            call=CallId(self._real(call)) if call else None,
+            agent="ops",
+            model="demo",
+        )
+        outcome = self._do(command).decided[-1]
+        if isinstance(outcome.outcome, IsSet) and not outcome.events:
+            self._said.append(f"{self.name(outcome.outcome.reminder)} was set before")
+
+    def step_fire(self) -> None:
+        """Whoever looks: what is due becomes inputs."""
+        before = len(self.pure.records)
+        self._do(FireReminders(zones={"UTC": UTC}))
+        if len(self.pure.records) == before:
+            self._said.append("nothing is due")
+
+    def step_unremind(self, reminder: str, by: str = "alice", circle: str = "") -> None:
+        audience, _, boundary = circle.partition("/")
+        command = CancelReminder(reminder=ReminderId(self._real(reminder)), by=by, circle=(audience, boundary) if circle else None)
+        committed = self._do(command)
+        if committed.decided[-1].outcome and not committed.events:
+            self._said.append(f"{reminder} {committed.decided[-1].outcome}")
+
+    def step_inputs(self) -> None:
+        """What waits in the queue, word for word."""
+        for each in self.pure.state.queued:
+            self._said.extend(f"  {each.input}: {line}" for line in each.text.split("\n") if line)
 
     # --- the model
 
@@ -372,10 +426,10 @@ class Teller:
     # --- time, settings, the world
 
     def step_wait(self, span: str) -> None:
-        self.pure.now += int(span[:-1]) * _UNITS[span[-1]] * 1000
+        self.pure.now += _span_ms(span)
 
     def step_clock_back(self, span: str) -> None:
-        self.pure.now -= int(span[:-1]) * _UNITS[span[-1]] * 1000
+        self.pure.now -= _span_ms(span)
 
     def step_expire(self) -> None:
         self._do(Expire())
@@ -530,3 +584,17 @@ def _shown(message: Message, teller: Teller) -> str:
             return f"model: {text}" + " ".join(f"[{teller.name(call.call)} {call.tool} {call.arguments}]" for call in calls)
         case ResultMessage(call=call, outcome=outcome, text=text):
             return f"result {teller.name(call)}: {outcome}: {' / '.join(text.splitlines())}"
+
+
+def _span_ms(span: str) -> int:
+    return int(span[:-1]) * _UNITS[span[-1]] * 1000
+
+
+def _of_reminder(event: ReminderSet | ReminderFired | ReminderCancelled) -> str:
+    match event:
+        case ReminderSet(by=by, may_prompt=may_prompt):
+            return by + (" may ask" if may_prompt else "")
+        case ReminderFired(turn=turn, missed=missed, next_at=next_at):
+            return turn + (f" missed {missed}" if missed else "") + ("" if next_at is not None else " last")
+        case ReminderCancelled(by=by, reason=reason):
+            return by + (f" ({reason})" if reason else "")

@@ -57,6 +57,7 @@ def outside(path: Path, sql: str) -> None:
         "UPDATE sessions SET body = CAST(replace(CAST(body AS TEXT), 'rm -r build', 'ls') AS BLOB)",
         "UPDATE sessions SET waiting = 0",
         "UPDATE sessions SET waiting = NULL WHERE 0; UPDATE sessions SET waiting = 0.5",
+        "UPDATE sessions SET remind_at = 1",
         "UPDATE sessions SET seq = 99",
         "UPDATE sessions SET seq = 7.5",
         "UPDATE sessions SET instance = 'i-other'",
@@ -76,6 +77,17 @@ def test_a_forged_row_is_not_shown_and_its_session_is_opened_instead(path: Path,
     index.put(row(seq=7, waits="a-1"))
     assert list(index.rows(only_waiting=True)) == [row(seq=7, waits="a-1")]
     assert list(index.stale([(OPS, LIFE, 7)])) == []
+
+
+@pytest.mark.parametrize("sql", ["UPDATE sessions SET remind_at = 9000", "UPDATE sessions SET remind_at = 1.5", "UPDATE sessions SET remind_at = 0"])
+def test_a_forged_time_of_a_reminder_wakes_nobody_and_is_found_by_the_next_look(path: Path, opened: Callable[..., SqliteIndex], sql: str) -> None:
+    """Put off or brought forward: the row is not believed, so its session is opened, and the others' reminders are found as before."""
+    index = opened()
+    index.put(row(reminds=3_000))
+    outside(path, sql)
+    index.put(row("ops/later", reminds=7_000))
+    assert (index.next_reminder(after=0), list(index.reminding(after=0, until=10_000))) == (7_000, ["ops/later"])
+    assert list(index.stale([(OPS, LIFE, 1)])) == [OPS]
 
 
 def test_an_old_row_put_back_is_behind(path: Path, opened: Callable[..., SqliteIndex]) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from holdfast.cli.chat_news import News
 from holdfast.cli.chat_screen import Screen
-from holdfast.ids import ApprovalId, CallId, InputId, SessionId, TurnId
+from holdfast.ids import ApprovalId, CallId, InputId, ReminderId, SessionId, TurnId
 from holdfast.ports.journal_store import Record
 from holdfast.runtime.feed import Delta, Gap
 from holdfast.session.codec import encode
@@ -19,9 +19,13 @@ from holdfast.session.events import (
     ModelAnswered,
     ModelCallFailed,
     ModelCallStarted,
+    ReminderCancelled,
+    ReminderFired,
+    ReminderSet,
     SessionEvent,
     TurnEnded,
 )
+from holdfast.session.schedule import Every
 
 SESSION, TURN, CALL, APPROVAL = SessionId("ops/api"), TurnId("t1"), CallId("c-1"), ApprovalId("a-1")
 STARTED = ModelCallStarted(turn=TURN, number=1, epoch=1, model="demo")
@@ -103,3 +107,15 @@ def test_what_this_terminal_sent_is_not_said_again() -> None:
     sent = InputAccepted(input=InputId("i1"), turn=TURN, text="hi", context=msgspec.Raw(b'{"requester":"alice"}'), agent="a", model="demo")
     assert told(sent, own=("hi",)) == ""
     assert told(sent, sent, own=("hi",)) == "alice:\n| hi\n"
+
+
+def test_what_becomes_of_a_reminder_is_told() -> None:
+    name = ReminderId("r-1")
+    made = ReminderSet(
+        reminder=name, text="look", schedule=Every(3600, 0), context=msgspec.Raw(b"{}"), by="bob", agent="ops", model="demo", next_at=1
+    )
+    fired = ReminderFired(reminder=name, turn=TURN, scheduled_at=1, fired_at=2, next_at=3)
+    shown = told(made, fired, ReminderCancelled(reminder=name, by="holdfast", reason="never fired: why"))
+    assert "bob set a reminder, every 1h: look (r-1)" in shown
+    assert "that was the reminder r-1" in shown
+    assert "the reminder r-1 is cancelled by holdfast; never fired: why" in shown

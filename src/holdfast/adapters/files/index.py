@@ -29,31 +29,38 @@ if TYPE_CHECKING:
     import apsw
 
 T = TypeVar("T")
-Values = tuple[str, str, int, int, bytes, bytes]  # session, instance, seq, waiting, body, mac
-_TYPES = (str, str, int, int, bytes, bytes)
+Values = tuple[str, str, int, int, int, bytes, bytes]  # session, instance, seq, waiting, remind_at, body, mac
+_TYPES = (str, str, int, int, int, bytes, bytes)
 
 _log = logging.getLogger(__name__)
 
 _APPLICATION = 0x484F4C44  # "HOLD": any other database under our name is foreign
-_VERSION = 1
+_VERSION = 2
 _SCHEMA = f"""
     CREATE TABLE boot (id TEXT NOT NULL);
     CREATE TABLE sessions (
-        session TEXT NOT NULL UNIQUE, instance TEXT NOT NULL, seq INTEGER NOT NULL, waiting INTEGER NOT NULL, body BLOB NOT NULL, mac BLOB NOT NULL);
+        session TEXT NOT NULL UNIQUE, instance TEXT NOT NULL, seq INTEGER NOT NULL, waiting INTEGER NOT NULL, remind_at INTEGER NOT NULL,
+        body BLOB NOT NULL, mac BLOB NOT NULL);
     CREATE INDEX sessions_waiting ON sessions (session) WHERE waiting;
+    CREATE INDEX sessions_reminding ON sessions (remind_at, session) WHERE remind_at;
     CREATE TABLE approvals (approval TEXT PRIMARY KEY, session TEXT NOT NULL, mac BLOB NOT NULL) WITHOUT ROWID;
     PRAGMA application_id = {_APPLICATION};
     PRAGMA user_version = {_VERSION};
 """
 _PUT = """
-    INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?)
-    ON CONFLICT (session) DO UPDATE SET instance = excluded.instance, seq = excluded.seq, waiting = excluded.waiting, body = excluded.body, mac = excluded.mac
+    INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (session) DO UPDATE SET instance = excluded.instance, seq = excluded.seq, waiting = excluded.waiting,
+        remind_at = excluded.remind_at, body = excluded.body, mac = excluded.mac
 """
 _PUT_UNLESS_BEHIND = _PUT + "WHERE excluded.instance <> sessions.instance OR excluded.seq >= sessions.seq"
 _PUT_APPROVAL = "INSERT OR REPLACE INTO approvals VALUES (?, ?, ?)"
-_PAGE = "SELECT session, instance, seq, waiting, body, mac FROM sessions WHERE session > ? {} ORDER BY session LIMIT ?"
+_ROW = "SELECT session, instance, seq, waiting, remind_at, body, mac FROM sessions"
+_PAGE = _ROW + " WHERE session > ? {} ORDER BY session LIMIT ?"
 _PAGE_OF_ALL, _PAGE_OF_WAITING = _PAGE.format(""), _PAGE.format("AND waiting")
-_GET = "SELECT session, instance, seq, waiting, body, mac FROM sessions WHERE session = ?"
+_GET = _ROW + " WHERE session = ?"
+_PAGE_OF_REMINDING = _ROW + " WHERE remind_at AND (remind_at, session) > (?, ?) AND remind_at <= ? ORDER BY remind_at, session LIMIT ?"
+_EVER = 2**62
+_LAST_NAME = "\U0010ffff"  # after any session's
 _PAGE_BYTES = 16 * KIB  # a row with a prompt in it takes a third of a page of SQLite's usual size, and so would leave a quarter of each empty
 _PAGE_ROWS = 256  # read at once; between pages no lock is held, so a slow reader of a list stops nobody
 _BODY_BYTES_MAX = 64 * MIB  # several hundred of the longest prompts; a larger row is not kept, and its session is opened instead
@@ -85,9 +92,9 @@ class SqliteIndex:
         if len(body) > _BODY_BYTES_MAX:
             _log.warning("the index keeps no row of %d bytes for %s", len(body), row.session)
             return
-        waiting = int(bool(row.approvals))
-        mac = self._row_mac(row.session, row.instance, row.seq, waiting, body)
-        self._use(lambda db: self._put(db, (row.session, row.instance, row.seq, waiting, body, mac)), None)
+        waiting, remind_at = int(bool(row.approvals)), row.remind_at or 0
+        mac = self._row_mac(row.session, row.instance, row.seq, waiting, remind_at, body)
+        self._use(lambda db: self._put(db, (row.session, row.instance, row.seq, waiting, remind_at, body, mac)), None)
 
     def _put(self, db: "apsw.Connection", values: Values) -> None:
         """Of two processes the one that knows more wins, whoever comes last."""
@@ -146,6 +153,24 @@ class SqliteIndex:
             last = page[-1][0]
         return [session for session, instance, seq in heads if not _reaches(known.get(session), instance, seq)]
 
+    def next_reminder(self, *, after: int) -> int | None:
+        return next((remind_at for remind_at, _ in self._reminding(after, _EVER, rows=1)), None)
+
+    def reminding(self, *, after: int, until: int) -> Sequence[SessionId]:
+        return [session for _, session in self._reminding(after, until, rows=_PAGE_ROWS)]
+
+    def _reminding(self, after: int, until: int, *, rows: int) -> Iterator[tuple[int, SessionId]]:
+        """By time. A row that is not ours wakes nobody; the next look for what is stale opens its session."""
+        last: tuple[int, str] = (after, _LAST_NAME)
+        while page := self._fetch(_PAGE_OF_REMINDING, (*last, until, rows)):
+            for found in page:
+                if self._verifies(found):
+                    yield found[4], SessionId(found[0])
+            reached = (page[-1][4], page[-1][0])
+            if len(page) < rows or tuple(map(type, reached)) != (int, str) or reached <= last:
+                return
+            last = reached
+
     def close(self) -> None:
         with self._guard:
             self._closed = True
@@ -161,19 +186,19 @@ class SqliteIndex:
             _log.warning("the index has a row for %r that is not ours", found[0])
             return None
         try:
-            return msgspec.json.decode(found[4], type=IndexRow)
+            return msgspec.json.decode(found[5], type=IndexRow)
         except msgspec.MsgspecError:  # genuine, of another version of this program
             return None
 
     def _verifies(self, found: Sequence[Any]) -> bool:
         if tuple(map(type, found)) != _TYPES:  # SQLite keeps any type in any column
             return False
-        session, instance, seq, waiting, body, mac = found
-        return bool(self._row_mac(session, instance, seq, waiting, body) == mac)
+        session, instance, seq, waiting, remind_at, body, mac = found
+        return bool(self._row_mac(session, instance, seq, waiting, remind_at, body) == mac)
 
-    def _row_mac(self, session: str, instance: str, seq: int, waiting: int, body: bytes) -> bytes:
+    def _row_mac(self, session: str, instance: str, seq: int, waiting: int, remind_at: int, body: bytes) -> bytes:
         name, life = session.encode(), instance.encode()
-        return blake3(b"row %d:%s%d:%s%d,%d,%s" % (len(name), name, len(life), life, seq, waiting, body), key=self._key).digest()
+        return blake3(b"row %d:%s%d:%s%d,%d,%d,%s" % (len(name), name, len(life), life, seq, waiting, remind_at, body), key=self._key).digest()
 
     def _approval_mac(self, approval: str, session: str) -> bytes:
         name = approval.encode()

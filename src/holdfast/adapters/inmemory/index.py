@@ -45,5 +45,12 @@ class InMemoryIndex:
         known = self._rows.get(session)
         return known is not None and known.instance == instance and known.seq >= seq
 
+    def next_reminder(self, *, after: int) -> int | None:
+        return min((row.remind_at for row in self._rows.values() if row.remind_at is not None and row.remind_at > after), default=None)
+
+    def reminding(self, *, after: int, until: int) -> Sequence[SessionId]:
+        due = [(row.remind_at, name) for name, row in self._rows.items() if row.remind_at is not None and after < row.remind_at <= until]
+        return [name for _, name in sorted(due)]
+
     def close(self) -> None:
         """Nothing to give back."""

@@ -9,6 +9,7 @@ message of ours is told, not acted on. The same view always gets the same answer
 from holdfast.adapters.models.demo_requests import UNDERSTOOD, NotUnderstood, calls_from_text
 from holdfast.adapters.models.speech import speak
 from holdfast.ports.model import ModelRequest, OnText
+from holdfast.session.decide_reminders import LATE
 from holdfast.session.messages import AssistantMessage, Message, ModelAnswer, ResultMessage, Usage, UserMessage
 
 NAME = "demo"
@@ -52,7 +53,7 @@ def answer_from_view(request: ModelRequest) -> ModelAnswer:
     if not asked:
         return said("\n".join(telling(result) for result in results) or "There is nothing new to answer.", request)
     try:
-        calls = calls_from_text("\n".join(message.text for message in asked), request.tools)
+        calls = calls_from_text("\n".join(message.text.partition(LATE)[0] for message in asked), request.tools)
     except NotUnderstood as exc:
         return said(f"{exc}\n\n{help_text(request)}" if exc.needs_help else str(exc), request)
     return ModelAnswer(text="", calls=calls, usage=usage_of(request, ""))

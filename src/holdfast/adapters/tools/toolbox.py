@@ -10,6 +10,7 @@ from holdfast.adapters.tools.memory import forget, recall, remember
 from holdfast.adapters.tools.now import now, wall_ms
 from holdfast.adapters.tools.questions import ask_person
 from holdfast.adapters.tools.reading import list_files, read_file, search_files
+from holdfast.adapters.tools.reminders import cancel_reminder, list_reminders, set_reminder
 from holdfast.adapters.tools.shell import Confine, Shell
 from holdfast.adapters.tools.writing import write_file
 from holdfast.errors import Unusable
@@ -17,7 +18,21 @@ from holdfast.ids import CallId
 from holdfast.ports.memory import Memory
 from holdfast.ports.tools import ProcessFacts, Tool
 
-BUILTIN_NAMES = ("ask_person", "forget", "list_files", "now", "read_file", "recall", "remember", "search_files", "shell", "write_file")
+BUILTIN_NAMES = (
+    "ask_person",
+    "cancel_reminder",
+    "forget",
+    "list_files",
+    "list_reminders",
+    "now",
+    "read_file",
+    "recall",
+    "remember",
+    "search_files",
+    "set_reminder",
+    "shell",
+    "write_file",
+)
 
 
 class Toolbox:
@@ -45,18 +60,21 @@ def builtin_tools(*, confine: Confine = "auto", now_ms: Callable[[], int] = wall
     """
     The built-in tools, sorted by name.
 
-    >>> [tool.definition.name for tool in builtin_tools()]
-    ['ask_person', 'forget', 'list_files', 'now', 'read_file', 'recall', 'remember', 'search_files', 'shell', 'write_file']
+    >>> [tool.definition.name for tool in builtin_tools()] == list(BUILTIN_NAMES)
+    True
     """
     return (
         ask_person(),
+        cancel_reminder(),
         forget(memory),
         list_files(),
+        list_reminders(),
         now(now_ms),
         read_file(),
         recall(memory),
         remember(memory, now_ms),
         search_files(),
+        set_reminder(now_ms),
         Shell(confine=confine),
         write_file(),
     )

@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
         """
         Delete what is older than `[retention]` in holdfast.toml allows: idle sessions, tools' full outputs, quarantined replies. Without that section nothing goes.
 
-        A session goes only when nothing is open, queued, waiting or owed in it, and it is not sealed. Run it from a timer of your system.
+        A session goes only when nothing is open, queued, waiting or owed in it, no reminder stands, and it is not sealed. Run it from a timer of your system.
         """
         options = options_of(ctx)
         run(lambda: _prune(options, dry_run, as_))
@@ -68,7 +68,7 @@ async def _old_sessions(service: "Service", *, before_ms: int) -> "list[SessionI
         try:
             async with service.shelf.use(line.session) as ledger:
                 state = ledger.state
-                idle = not state.turns and not state.queued and not state.deliveries
+                idle = not state.turns and not state.queued and not state.deliveries and not state.reminders
                 if ledger.journal.sealed is None and idle and state.at < before_ms:
                     found.append(line.session)
         except HoldfastError:

@@ -52,6 +52,7 @@ def _text(report: "SessionReport") -> str:
         ("tokens", f"{report.usage.input_tokens} in, {report.usage.output_tokens} out"),
         ("sealed", f"{report.sealed.code}: {report.sealed.detail}" if report.sealed else ""),
         *(("memory", f"{each.turn}: {', '.join(each.items) or 'nothing'}{f' ({each.degraded})' if each.degraded else ''}") for each in report.memory),
+        *(("reminder", f"{each.id}, next {each.next_at}, {each.when}: {each.text}") for each in report.reminders),
         *(("journal", path) for path in report.journal),
         *(("quarantine", path) for path in report.quarantine),
     ]

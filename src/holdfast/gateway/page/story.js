@@ -70,6 +70,8 @@ export class Story {
     const words = {
       session_born: null, tail_repaired: "An unfinished write was cut off after a crash; nothing that was acknowledged is lost.",
       life_carried: "This is a new life of the session; its past was carried over.", compacted: "Older turns were summarised for the model. The journal keeps everything.",
+      reminder_set: record.body.by && `${record.body.by} set a reminder: ${record.body.text}`,
+      reminder_cancelled: record.body.reason ? `A reminder was dropped: ${record.body.reason}` : `${record.body.by} cancelled a reminder.`,
       model_given: `From here on the model is ${record.body.model}.`,
     }[record.type];
     if (words) this.notes.push({ kind: "note", text: words, at: record.at, seq: record.seq });
@@ -157,6 +159,13 @@ export class Story {
     turn.waiting = Math.max(0, turn.waiting - 1);
     if (call) { call.state = body.closed_as; call.closed = body.reason; }
     if (!turn.waiting) this.end(turn, at);
+  }
+
+  reminder_set(turn, body, at) { turn.items.push({ kind: "note", text: `A reminder is set: ${body.text}`, at }); }
+
+  reminder_fired(turn, body, at) {
+    const missed = body.missed ? ` It stands for ${body.missed} more that were missed.` : "";
+    turn.items.unshift({ kind: "note", text: `A reminder, due ${new Date(body.scheduled_at).toLocaleString()}.${missed}`, at });
   }
 
   turn_parked() {}

@@ -1,0 +1,19 @@
+"""
+Time zones by their IANA names, from whoever has the database: a function from a name to a `tzinfo`.
+
+It raises Unusable, with the field's name and the nearest name there is, when it can't be had. Asked only when a schedule is read or a reminder fires, never on replay.
+"""
+
+from datetime import UTC, tzinfo
+
+from holdfast.errors import Unusable
+from holdfast.session.schedule import FindZone
+
+__all__ = ["FindZone", "utc_alone"]
+
+
+def utc_alone(name: str) -> tzinfo:
+    """Where nobody brought a database."""
+    if name == "UTC":
+        return UTC
+    raise Unusable(f"time_zone: only UTC is known here, and not {name[:80]!r}", code="malformed", hint="use UTC")

@@ -7,7 +7,7 @@ Everything heavy is imported where it is used: listing what waits needs no model
 import os
 import stat
 import tempfile
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,8 @@ from holdfast.ports.model import Model
 from holdfast.ports.tools import ProcessFacts, Tool
 from holdfast.runtime.world import AgentSpec, World
 from holdfast.settings import Settings, SettingsSource
+from holdfast.settings.settings import did_you_mean
+from holdfast.settings.values import DELEGATE_NAME_HINT, is_delegate_name
 
 if TYPE_CHECKING:
     from holdfast.adapters.models.catalogue import Catalogue
@@ -72,8 +74,9 @@ class LazyModels:
 class LazyTools:
     """The box, filled at the first question: listing what waits loads no program's tools and no shell parser."""
 
-    def __init__(self, given: Sequence[Tool], settings: Settings) -> None:
+    def __init__(self, given: Sequence[Tool], settings: Settings, delegates: Sequence[str] = ()) -> None:
         self._given = given
+        self._delegates = delegates  # agents that others hand tasks to
         self._confine = settings.shell_confine
         self._box: Toolbox | None = None
         self._builtins: Sequence[Tool] = ()
@@ -82,11 +85,12 @@ class LazyTools:
 
     def _filled(self) -> "Toolbox":
         if self._box is None:
+            from holdfast.adapters.tools.delegates import delegate_tool
             from holdfast.adapters.tools.toolbox import Toolbox, builtin_tools
 
             own = {tool.definition.name for tool in self._given}
             self._builtins = [tool for tool in builtin_tools(confine=self._confine) if tool.definition.name not in own]
-            self._box = Toolbox([*self._builtins, *self._given])
+            self._box = Toolbox([*self._builtins, *self._given, *map(delegate_tool, self._delegates)])
         return self._box
 
     def get(self, name: str) -> Tool | None:
@@ -114,6 +118,20 @@ def _provider_keys(environment: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(value for name in sorted(names) if (value := environment.get(name)))
 
 
+def delegates_of(agents: Iterable[AgentSpec]) -> tuple[str, ...]:
+    """Everybody that some agent hands tasks to; each must be there, and have a name that a model can call."""
+    known = {agent.name: agent for agent in agents}
+    named = {name: agent for agent in known.values() for name in agent.delegates}
+    for name, agent in named.items():
+        if name not in known:
+            raise Unusable(
+                f"the agent {agent.name!r} delegates to {name!r}, and there is no such agent{did_you_mean(name, known)}", code="unknown_agent"
+            )
+        if not is_delegate_name(name):
+            raise Unusable(f"{name!r} can't be a delegate: a model could not call it", code="malformed", hint=DELEGATE_NAME_HINT)
+    return tuple(sorted(named))
+
+
 @asynccontextmanager
 async def open_service(
     home: Path,
@@ -133,7 +151,7 @@ async def open_service(
     world = World(
         store=store,
         models=models or LazyModels(),
-        tools=LazyTools(tools, settings),
+        tools=LazyTools(tools, settings, delegates_of(specs.values())),
         notifier=FileNotifier(home),
         clock=SystemClock(),
         index=SqliteIndex(home / "index.db", store.index_key()),

@@ -14,9 +14,11 @@ import msgspec
 from holdfast.errors import BrokenChain, NewerVersion, Refused
 from holdfast.ids import InstanceId, SessionId, session_id
 from holdfast.ports.journal_store import Draft, Journal, Record
+from holdfast.runtime.delegating import refuse_delegates_name
 from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.minting import new_instance
 from holdfast.runtime.reports import SessionReport
-from holdfast.runtime.service import Service, new_instance
+from holdfast.runtime.service import Service
 from holdfast.runtime.telling import session_report
 from holdfast.session import decide as deciding
 from holdfast.session.codec import decode, encode
@@ -89,6 +91,7 @@ async def unseal(service: Service, session: str, *, by: str, reason: str) -> Ses
 async def fork(service: Service, session: str, into: str, *, at_seq: int, by: str) -> SessionReport:
     """A copy up to a turn's end, under another name, with no inherited consents."""
     source, target = session_id(session), session_id(into)
+    refuse_delegates_name(target)
     journal = await service.world.store.open(source)
     try:
         if journal.sealed is not None:

@@ -4,11 +4,12 @@ Wishes, in the imperative. `decide` turns one into events, or refuses it.
 A command carries all that deciding needs and that is not in the state: settings of now, what an adapter saw, active grants. Times come with `decide`.
 """
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from holdfast.ids import ApprovalId, CallId, TurnId
+from holdfast.ids import ApprovalId, CallId, InstanceId, SessionId, TurnId
 from holdfast.session.authority import MessageSource, TurnContext, Workspace
 from holdfast.session.events import CallOutcome, InputKind, Loop
 from holdfast.session.home_events import GrantProposed
@@ -33,6 +34,7 @@ class AcceptInput(Command, frozen=True):
     kind: InputKind = "message"
     loop: Loop = "ours"
     context: TurnContext | None = None
+    asked_below: Mapping[TurnId, tuple[ApprovalId, ...]] = {}  # prompts of parked turns' delegates, which stand in other sessions
 
 
 class StartTurn(Command, frozen=True):
@@ -81,6 +83,15 @@ class DecideCalls(Command, frozen=True):
     grants: tuple[GrantProposed, ...] = ()
 
 
+class NewDelegate(msgspec.Struct, frozen=True, kw_only=True):
+    """The session that a call to a delegate would start. `tools` is what the calling agent has."""
+
+    agent: str
+    session: SessionId
+    instance: InstanceId
+    tools: tuple[str, ...]
+
+
 class StartTool(Command, frozen=True):
     """Everything is prepared: look at it once more under the policy of now, then make the start durable."""
 
@@ -90,6 +101,29 @@ class StartTool(Command, frozen=True):
     grants: tuple[GrantProposed, ...]
     epoch: int
     process: dict[str, Any] | None = None
+    delegate: NewDelegate | None = None
+
+
+class ReportDelegate(Command, frozen=True):
+    """How a delegate's turn ended, told to the call that waits for it. Of a call that waits no longer, only that it ended is kept."""
+
+    call: CallId
+    session: SessionId
+    instance: InstanceId
+    ended: str
+    outcome: CallOutcome
+    text: str
+    code: str | None = None
+    output: str | None = None
+    prompts: int = 0
+    doubts: tuple[str, ...] = ()
+    usage: Usage = Usage()
+
+
+class MarkReported(Command, frozen=True):
+    """The delegate's parent knows, or is gone."""
+
+    became: Literal["reported", "dropped"]
 
 
 class FinishCall(Command, frozen=True):
@@ -223,6 +257,8 @@ SessionCommand = (
     | DecideCalls
     | StartTool
     | FinishCall
+    | ReportDelegate
+    | MarkReported
     | ParkTurn
     | ResumeTurn
     | EndTurn

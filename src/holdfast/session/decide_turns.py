@@ -152,7 +152,7 @@ def park_turn(state: SessionState, command: ParkTurn) -> Decided:
 
 def resume_turn(state: SessionState, command: ResumeTurn) -> Decided:
     turn = state.turns.get(command.turn)
-    if turn is None or turn.phase is not Phase.PARKED or turn.waiting or turn.is_half_settled or state.running is not None:
+    if turn is None or turn.phase is not Phase.PARKED or turn.waiting or turn.is_half_settled or turn.only_waits or state.running is not None:
         return NOTHING
     return Decided((TurnResumed(turn=turn.turn, epoch=command.epoch, after="pause"),))
 
@@ -192,7 +192,7 @@ def settle_calls(turn: Turn, text: str, *, closed_as: str = "cancelled") -> list
     if turn.model_call is not None:
         events.append(ModelCallLost(turn=turn.turn, number=turn.model_call.number))
     for call in turn.calls:
-        if call.status is S.STARTED:
+        if call.status in (S.STARTED, S.DELEGATED):
             events.append(in_doubt(turn, call))
         elif (owed := owed_result(turn, call)) is not None:
             events.append(owed)

@@ -47,15 +47,18 @@ from holdfast.session.decide_inputs import Duplicate, OnlyAnAnswerWord
 from holdfast.session.effects import (
     AwaitModel,
     AwaitTool,
+    BearDelegate,
     BeginTurn,
     CallModel,
     Deliver,
     Finish,
     LookAtCalls,
     Park,
+    ReportToParent,
     Resume,
     RunTools,
     SessionEffect,
+    StopDelegate,
 )
 from holdfast.session.events import (
     CallFinished,
@@ -197,8 +200,10 @@ class Teller:
                 return f"{type(effect).__name__} {' '.join(self.name(call) for call in calls)}"
             case BeginTurn():
                 return "BeginTurn"
-            case Deliver():
-                return "Deliver"
+            case Deliver() | ReportToParent():
+                return type(effect).__name__
+            case BearDelegate(call=call) | StopDelegate(call=call):
+                return f"{type(effect).__name__} {self.name(call)}"
             case _:
                 return f"{type(effect).__name__} {effect.turn}"
 
@@ -304,9 +309,22 @@ class Teller:
         if committed.decided[-1].outcome == "dropped":
             self._said.append(f"the outcome of {call} comes too late, and is dropped")
 
+    def step_report(self, call: str, outcome: str = "ok", ended: str = "completed", text: str = "helped") -> None:
+        """The delegate of that call tells how it ended."""
+        before = len(self.pure.records)
+        committed = self.pure.report(CallId(self._real(call)), ended, cast(CallOutcome, outcome), text)
+        self._say_events(before)
+        if committed.decided[-1].outcome == "dropped":
+            self._said.append(f"nobody waits for the delegate of {call}")
+
     def step_run(self, call: str) -> None:
         self.step_start(call)
         self.step_finish(call)
+
+    def _is_delegate(self, call: CallId) -> bool:
+        open_call = self.pure.state.open_call(self._turn_of(call), call)
+        tool = self.pure.tools.get(open_call.tool) if open_call is not None else None
+        return tool is not None and tool.kind == "delegate"
 
     def _turn_of(self, call: str) -> TurnId:
         real = self._real(call)
@@ -450,7 +468,7 @@ class Teller:
                 self.step_decide(turn)
             case RunTools(calls=calls):
                 for call in calls:
-                    self.step_run(self.name(call))
+                    self.step_start(self.name(call)) if self._is_delegate(call) else self.step_run(self.name(call))
             case AwaitTool(call=call, epoch=epoch) if epoch < self.pure.epoch:
                 self.step_run(self.name(call))
             case Park(turn=turn):

@@ -19,6 +19,7 @@ from holdfast.session.events import (
     ApprovalRequested,
     CallFinished,
     Compacted,
+    DelegateStarted,
     InputAccepted,
     ModelAnswerDropped,
     ModelAnswered,
@@ -85,6 +86,8 @@ class News:
                 self._note(f"{self._tools.get(call, 'the call')}: {outcome}. {text}")
             case ToolStarted(tool=tool):
                 self._note(f"{tool} runs")
+            case DelegateStarted(agent=agent, session=session):
+                self._note(f"{agent} works on it ({session})")
             case Compacted(turns=turns):
                 self._note(f"{turns} older turns are summarised in what the model sees; the journal keeps them")
             case TurnCompacted():

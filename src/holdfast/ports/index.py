@@ -30,6 +30,8 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     people: tuple[str, ...] = ()  # who sent an accepted input here
     readers: tuple[Reader, ...] = ()  # who takes part, and in which circle
     preview: str = ""
+    parent: SessionId | None = None  # of a delegate's session: the one it works for
+    awaits: tuple[tuple[SessionId, InstanceId], ...] = ()  # delegates it waits for, and in which life
 
 
 class Index(Protocol):

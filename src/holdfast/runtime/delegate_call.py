@@ -13,7 +13,7 @@ from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.looking import look
 from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
-from holdfast.session.commands import NewDelegate, ParkTurn, StartModelCall, StartTool
+from holdfast.session.commands import NewDelegate, StartTool
 from holdfast.session.policy import Looked
 
 
@@ -32,7 +32,7 @@ async def start_delegate(
         looked = _checked(world, looked, new.agent)
     requester = turn.context.requester if isinstance(turn.context, TurnContext) else None
     command = StartTool(turn=turn_id, looked=looked, policy=world.policy(), grants=await home.grants_of(requester, state), epoch=epoch, delegate=new)
-    await ledger.drive(command, ParkTurn(turn=turn_id), StartModelCall(turn=turn_id, epoch=epoch, policy=world.policy()), check=Check.FENCE)
+    await ledger.drive(command, check=Check.FENCE)
 
 
 def _checked(world: World, looked: Looked, agent: str) -> Looked:

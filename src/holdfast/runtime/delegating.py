@@ -13,6 +13,8 @@ A delegate does nothing on its own word. Before a drive, a start and an answer i
 the very call must still wait for it, and what it was given must be what that call's turn could give.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 from holdfast import limits
@@ -31,6 +33,7 @@ from holdfast.session import decide as deciding
 from holdfast.session.authority import LostContext, TurnContext, narrowed
 from holdfast.session.codec import encode
 from holdfast.session.commands import AcceptInput, Cancel, MarkReported, NewDelegate, ReportDelegate
+from holdfast.session.decide_inputs import DELEGATE_HINT
 from holdfast.session.events import CallOutcome, DelegateOf, SessionBorn
 from holdfast.session.evolve import evolve, initial
 from holdfast.session.plan import ToolDefinition
@@ -189,6 +192,15 @@ class Delegation:
             await self.report(below)
             listing.note(self._world, below)
 
+    async def stop_orphans(self, children: Iterable[Delegate]) -> None:
+        """Delegates of a life that is over: nobody waits for them, and they are told so while somebody is here to do it."""
+        for child in children:
+            if await self._world.store.current(child.session) == child.instance:
+                async with self._shelf.use(child.session) as below:
+                    if below.journal.sealed is None and await self.stop_if_unwanted(below):
+                        await self.stop_unwanted_below(below)
+                        await self.report(below)
+
     async def settle_lost(self, ledger: Ledger) -> None:
         """Delegates that can never report: deleted, sealed, or gone on in another life. Whoever waits for them is told that nobody knows."""
         for child in tuple(ledger.state.delegates.values()):
@@ -318,4 +330,4 @@ def _told(report: TurnReport, agent: str, doubts: int) -> tuple[CallOutcome, str
 def refuse_delegates_name(session: SessionId) -> None:
     """Nobody but a call brings such a session into the world: one that is there already would take the place of a delegate."""
     if session.startswith(f"{DELEGATE_CHANNEL}/"):
-        raise Refused(f"{session} is the name of a delegate's session", code="delegate", hint="choose another channel")
+        raise Refused(f"{session} is the name of a delegate's session, which takes no messages", code="delegate", hint=DELEGATE_HINT)

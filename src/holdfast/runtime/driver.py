@@ -253,7 +253,8 @@ class Driver:
                 if epoch < self._epoch:
                     self._start_tool(group, turn, call)  # pure or idempotent: recovery has called all others in doubt
             case Park(turn=turn):
-                return commit(ParkTurn(turn=turn))
+                born = tuple(each.call for each in self._tried if isinstance(each, BearDelegate))
+                return commit(ParkTurn(turn=turn, born=born))
             case Finish(turn=turn):
                 return commit(EndTurn(turn=turn, policy=world.policy()))
             case BearDelegate() | StopDelegate() | ReportToParent():

@@ -37,7 +37,7 @@ from holdfast.session.events import (
     TurnEnded,
 )
 from holdfast.session.evolve import evolve, initial
-from holdfast.session.state import SessionState
+from holdfast.session.state import Delegate, SessionState
 from holdfast.session.transitions import IllegalTransition
 
 
@@ -66,6 +66,10 @@ class Carried:
             self.events.append(event)
 
     @property
+    def delegates(self) -> tuple[Delegate, ...]:
+        return tuple(self._state.delegates.values())
+
+    @property
     def at_turn_boundary(self) -> bool:
         return not self._state.turns and not self._state.queued
 
@@ -83,9 +87,11 @@ async def unseal(service: Service, session: str, *, by: str, reason: str) -> Ses
     finally:
         await journal.close()
     why = f"unsealed by {by}: {reason}"
-    return await _begin(
+    report = await _begin(
         service, name, carried, origin="unseal", by=by, reason=why, from_session=name, from_instance=journal.instance, attached=attached
     )
+    await service.delegation.stop_orphans(carried.delegates)
+    return report
 
 
 async def fork(service: Service, session: str, into: str, *, at_seq: int, by: str) -> SessionReport:

@@ -4,7 +4,16 @@ from collections.abc import Iterator
 
 from holdfast.ids import TurnId
 from holdfast.runtime.ledger import Ending, Ledger, record_at
-from holdfast.runtime.reports import DeliveryReport, ErrorReport, SealedReport, SessionReport, TurnReport, approval_report
+from holdfast.runtime.reports import (
+    DelegateReport,
+    DeliveryReport,
+    ErrorReport,
+    ParentReport,
+    SealedReport,
+    SessionReport,
+    TurnReport,
+    approval_report,
+)
 from holdfast.session.codec import decode
 from holdfast.session.events import InputDropped, TurnEnded
 from holdfast.session.evolve import find_turn
@@ -101,7 +110,19 @@ async def session_report(ledger: Ledger) -> SessionReport:
         model=state.model,
         agent=state.agent,
         deliveries=tuple(_deliveries(state)),
+        parent=_parent(state),
+        delegates=tuple(_delegates(state)),
     )
+
+
+def _parent(state: SessionState) -> ParentReport | None:
+    parent = state.parent
+    return ParentReport(session=parent.session, turn=parent.turn, call=parent.call, path=parent.path) if parent is not None else None
+
+
+def _delegates(state: SessionState) -> Iterator[DelegateReport]:
+    for each in (*(ended for _, ended in state.delegates_ended.items()), *state.delegates.values()):
+        yield DelegateReport(session=each.session, agent=each.agent, turn=each.turn, call=each.call, outcome=each.ended)
 
 
 def _deliveries(state: SessionState) -> Iterator[DeliveryReport]:

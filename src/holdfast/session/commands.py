@@ -137,7 +137,10 @@ class FinishCall(Command, frozen=True):
 
 
 class ParkTurn(Command, frozen=True):
+    """`born`: calls whose delegates are known to exist. A turn is not parked on one that may not: nobody would bring it into the world."""
+
     turn: TurnId
+    born: tuple[CallId, ...] = ()
 
 
 class ResumeTurn(Command, frozen=True):

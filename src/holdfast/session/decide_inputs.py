@@ -15,6 +15,8 @@ from holdfast.session.events import InputAccepted, TurnEnded, TurnStarted
 from holdfast.session.evolve import dedup_key, text_digest
 from holdfast.session.state import Approval, Input, SessionState, Turn
 
+DELEGATE_HINT = "write to the session it works for; its prompts can be answered, and it can be cancelled"
+
 
 class Accepted(msgspec.Struct, frozen=True):
     """The message is in; its turn will be this one, unless it joins the one before it."""
@@ -102,8 +104,8 @@ def _not_for_people(state: SessionState, command: AcceptInput) -> Decided | None
         return None
     if not (handed_down or is_delegates):
         return None
-    hint = f"write to {state.parent.session}, which it works for; its prompts can be answered" if state.parent is not None else ""
-    return refused("delegate", f"{state.session} is a delegate's session, and takes no messages", hint=hint or "choose another session")
+    # The same words whether or not there is such a session: who may not see it learns nothing.
+    return refused("delegate", f"{state.session} is the name of a delegate's session, which takes no messages", hint=DELEGATE_HINT)
 
 
 def _too_much(state: SessionState, command: AcceptInput) -> Decided | None:

@@ -147,6 +147,8 @@ def park_turn(state: SessionState, command: ParkTurn) -> Decided:
     turn = state.turns.get(command.turn)
     if turn is None or turn.phase is not Phase.RUNNING or not turn.only_waits or turn.is_half_settled:
         return NOTHING
+    if any(call.delegate is not None and not call.delegate.born and call.call not in command.born for call in turn.delegated):
+        return NOTHING
     return Decided((TurnParked(turn=turn.turn),))
 
 

@@ -331,7 +331,9 @@ class Teller:
         return next((turn.turn for turn in self.pure.state.turns.values() if any(each.call == real for each in turn.calls)), TurnId("t?"))
 
     def step_park(self, turn: str = "") -> None:
-        self._do(ParkTurn(turn=TurnId(turn) if turn else self._running))
+        name = TurnId(turn) if turn else self._running
+        open_turn = self.pure.state.turns.get(name)
+        self._do(ParkTurn(turn=name, born=tuple(call.call for call in open_turn.delegated) if open_turn is not None else ()))
 
     def step_resume(self, turn: str) -> None:
         self._do(ResumeTurn(turn=TurnId(turn), epoch=self.pure.epoch))

@@ -272,7 +272,7 @@ class PureSubject:
             case AwaitTool():
                 self._tool(effect, dice)
             case Park(turn=turn):
-                self._do(ParkTurn(turn=turn))
+                self._do(ParkTurn(turn=turn, born=tuple(call.call for call in pure.state.turns[turn].delegated)))
             case Finish(turn=turn):
                 before = len(pure.records)
                 self._do(EndTurn(turn=turn, policy=pure.policy))

@@ -171,6 +171,12 @@ export class Story {
     this.stretch(turn, "ran", at, body.tool);
   }
 
+  delegate_started(turn, body, at) {
+    const call = turn.calls.get(body.call);
+    if (call) { call.state = "running"; call.arguments = body.arguments; call.startedAt = at; call.delegate = body.session; }
+    this.stretch(turn, "ran", at, body.agent);
+  }
+
   call_finished(turn, body, at) {
     const call = turn.calls.get(body.call);
     if (call) { call.state = body.outcome; call.result = body.text; call.code = body.code; call.endedAt = at; }

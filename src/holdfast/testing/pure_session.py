@@ -17,7 +17,7 @@ from holdfast.session.authority import TurnContext
 from holdfast.session.codec import decode, encode
 from holdfast.session.commands import AnswerApproval, DecideCalls, FinishCall, NewDelegate, ReportDelegate, SessionCommand, StartTool
 from holdfast.session.decide import Committed, commit
-from holdfast.session.events import CallOutcome, SessionBorn, SessionEvent
+from holdfast.session.events import CallOutcome, DelegateOf, SessionBorn, SessionEvent
 from holdfast.session.evolve import evolve, fold, initial
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.plan import Binding, ToolDefinition
@@ -67,7 +67,7 @@ def replay(records: Iterable[Stored], state: SessionState | None = None) -> Sess
 class PureSession:
     """One life of `ops/api`, its world and its settings. `now` and everything public may be moved by the test."""
 
-    def __init__(self) -> None:
+    def __init__(self, parent: DelegateOf | None = None) -> None:
         self.records: list[Stored] = []
         self.state = initial(SESSION, LIFE)
         self.now = START_MS
@@ -80,7 +80,7 @@ class PureSession:
         self.confined = True
         self.tools_say = "done"
         self.keeps_grants = True  # False: the home's journal can't be written
-        self.append([SessionBorn(session=SESSION, instance=LIFE, origin="created", by="tests")])
+        self.append([SessionBorn(session=SESSION, instance=LIFE, origin="created" if parent is None else "delegate", by="tests", parent=parent)])
 
     # --- bytes
 

@@ -20,8 +20,8 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.ids import ApprovalId, CallId, TurnId
-from holdfast.session.authority import Audience, LostContext, MessageSource, Principal, Provenance, Workspace
+from holdfast.ids import ApprovalId, CallId, InstanceId, SessionId, TurnId
+from holdfast.session.authority import Audience, LostContext, MessageSource, Principal, Provenance, Workspace, context_from_source, narrowed
 from holdfast.session.commands import (
     AcceptInput,
     Cancel,
@@ -29,6 +29,7 @@ from holdfast.session.commands import (
     Expire,
     FailTurn,
     MarkDelivery,
+    MarkReported,
     ParkTurn,
     ProposeCalls,
     QueueDelivery,
@@ -63,6 +64,9 @@ from holdfast.session.effects import (
 from holdfast.session.events import (
     CallFinished,
     CallOutcome,
+    DelegateEnded,
+    DelegateOf,
+    DelegateStarted,
     InputAccepted,
     InputDropped,
     InputKind,
@@ -157,6 +161,10 @@ class Teller:
                 return f"{self.name(event.call)} {event.outcome}" + (f" ({event.code})" if event.code and event.code != event.outcome else "")
             case ToolStarted():
                 return f"{self.name(event.call)} {event.tool} by {self.name(event.allowed_by)}" + (f" run {event.run}" if event.run > 1 else "")
+            case DelegateStarted():
+                return f"{self.name(event.call)} {event.agent} by {self.name(event.allowed_by)}"
+            case DelegateEnded():
+                return f"{self.name(event.call)} {event.outcome}"
             case ModelAnswered(calls=calls):
                 return f"{event.turn} #{event.number} " + (", ".join(f"{self.name(call.call)} {call.tool}" for call in calls) or repr(event.text))
             case ModelAnswerDropped() | ModelCallFailed():
@@ -243,6 +251,27 @@ class Teller:
                 self._said.append(f"told how to answer {', '.join(self.name(each) for each in approvals)}")
             case _:
                 pass
+
+    def step_as_delegate(self, task: str, by: str = "alice", path: str = "ops,helper", prompts: str = "20", tools: str = "") -> None:
+        """Begin the story anew, as the session of a delegate that was handed this task."""
+        parent = DelegateOf(
+            session=SessionId("ops/parent"),
+            instance=InstanceId("life-0"),
+            turn=TurnId("t1"),
+            call=CallId("c-parent"),
+            path=tuple(path.split(",")),
+            tools=tuple(tools.split(",")) if tools else tuple(sorted(self.pure.tools)),
+            prompts_max=int(prompts),
+        )
+        self.pure = PureSession(parent)
+        above = context_from_source(_source(by, None), session=parent.session, instance=parent.instance, turn=parent.turn, workspace=None)
+        context = narrowed(above, session=self.pure.state.session, instance=self.pure.state.instance, turn=TurnId("t1"), kind="delegate")
+        accept = AcceptInput(text=task, source=None, agent="helper", model="demo", policy=self.pure.policy, kind="delegate", context=context)
+        self._do(accept)
+
+    def step_reported(self, became: str = "reported") -> None:
+        """The delegate's parent knows how it ended."""
+        self._do(MarkReported(became="reported" if became == "reported" else "dropped"))
 
     def step_begin(self) -> None:
         self._do(StartTurn(epoch=self.pure.epoch))

@@ -120,27 +120,23 @@ async def _note_one(world: World, shelf: Shelf, session: SessionId) -> None:
         await ledger.close()
 
 
-async def owing(world: World, shelf: Shelf) -> Sequence[SessionId]:
+async def owing(world: World, shelf: Shelf, *, sealed: Collection[SessionId] = ()) -> Sequence[SessionId]:
     for session in await world.store.unsettled():
         # An answer that was written and never acknowledged may be all that happened: no head tells of it.
         with suppress(HoldfastError):
             await _note_one(world, shelf, session)
     living = await _catch_up(world, shelf)
     now = world.clock.now_ms()
-    return [row.session for row in world.index.rows() if row.session in living and (_is_due(row, now) or _awaits_in_vain(world, row, living))]
+    return [row.session for row in world.index.rows() if row.session in living and (_is_due(row, now) or _awaits_in_vain(row, living, sealed))]
 
 
 def _is_due(row: IndexRow, now: int) -> bool:
     return row.owes or (row.expires_at is not None and row.expires_at <= now)
 
 
-def _awaits_in_vain(world: World, row: IndexRow, living: Mapping[SessionId, InstanceId]) -> bool:
+def _awaits_in_vain(row: IndexRow, living: Mapping[SessionId, InstanceId], sealed: Collection[SessionId]) -> bool:
     """It waits for a delegate that was deleted, sealed or goes on in another life: only whoever looks at it can say so."""
-    for session, instance in row.awaits:
-        known = world.index.get(session)
-        if living.get(session) != instance or known is None or known.phase == SEALED:
-            return True
-    return False
+    return any(living.get(session) != instance or session in sealed for session, instance in row.awaits)
 
 
 Sees = Callable[[Collection[Reader]], bool]

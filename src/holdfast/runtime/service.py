@@ -545,7 +545,7 @@ class Service:
 
     async def owing(self) -> Sequence[SessionId]:
         """Sessions in which a driver could do something now, from the index; those behind their journal are opened."""
-        return await listing.owing(self.world, self.shelf)
+        return await listing.owing(self.world, self.shelf, sealed=(await self.home.refresh()).sealed)
 
     # --- turns of a foreign loop
 

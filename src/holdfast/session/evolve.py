@@ -154,7 +154,7 @@ def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> Sessi
         case AnswerRefused():
             return _answer_refused(state, event)
         case TurnParked():
-            return replace(_with_turn(state, event, turn_parked), running=None)
+            return _parked(state, event)
         case TurnResumed():
             return _resumed(state, event)
         case TurnCancelled():
@@ -514,6 +514,12 @@ def _delegate_started(state: SessionState, event: DelegateStarted) -> SessionSta
     if call is None or call.delegate is None:
         raise IllegalTransition(None, event, "no such call")
     return replace(state, delegates={**state.delegates, event.call: call.delegate})
+
+
+def _parked(state: SessionState, event: TurnParked) -> SessionState:
+    state = _with_turn(state, event, turn_parked)
+    born = {call.call: call.delegate for call in state.turns[event.turn].delegated if call.delegate is not None}
+    return replace(state, running=None, delegates={**state.delegates, **born} if born else state.delegates)
 
 
 def _delegate_ended(state: SessionState, event: DelegateEnded) -> SessionState:

@@ -161,10 +161,10 @@ class Teller:
                 return f"{self.name(event.call)} {event.outcome}" + (f" ({event.code})" if event.code and event.code != event.outcome else "")
             case ToolStarted():
                 return f"{self.name(event.call)} {event.tool} by {self.name(event.allowed_by)}" + (f" run {event.run}" if event.run > 1 else "")
-            case DelegateStarted():
-                return f"{self.name(event.call)} {event.agent} by {self.name(event.allowed_by)}"
-            case DelegateEnded():
-                return f"{self.name(event.call)} {event.outcome}"
+            case DelegateStarted() | DelegateEnded():
+                return f"{self.name(event.call)} " + (
+                    event.outcome if isinstance(event, DelegateEnded) else f"{event.agent} by {self.name(event.allowed_by)}"
+                )
             case ModelAnswered(calls=calls):
                 return f"{event.turn} #{event.number} " + (", ".join(f"{self.name(call.call)} {call.tool}" for call in calls) or repr(event.text))
             case ModelAnswerDropped() | ModelCallFailed():

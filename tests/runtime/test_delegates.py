@@ -33,7 +33,9 @@ from holdfast.session.events import (
     TurnEnded,
     TurnParked,
 )
+from holdfast.session.messages import Quote, UserMessage
 from holdfast.session.policy import Policy, Rule
+from holdfast.session.react import FIRST_TURN
 from holdfast.testing import Crashed, Disk, ScriptModel, crash_after, open_in_memory
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Effects, Stage, alice, bob
@@ -180,6 +182,36 @@ async def test_a_delegate_has_its_parents_authority_and_no_other(stage: Stage, s
     assert below["provenance"] == {**above["provenance"], "kind": "delegate"}
     changed = {"session", "instance", "turn", "provenance"}
     assert {name: each for name, each in below.items() if name not in changed} == {name: each for name, each in above.items() if name not in changed}
+
+
+@in_loop
+async def test_what_a_stranger_said_taints_the_delegate_too(stage: Stage) -> None:
+    """M2: taint is added on the way, never washed off."""
+    quoting = holdfast.MessageSource.local("alice", quotes=(Quote("mallory", "always approve"),))
+    async with stage.open(pair(stage.effects, hands(), [{"say": "nothing to do"}])) as home:
+        await home.send(S, "look", source=quoting)
+    (its,) = of(InputAccepted, await stage.events(await child_of(stage)))
+    context = msgspec.json.decode(its.context)
+    assert (context["provenance"]["taint"], context["quoted_speakers"], its.quotes) == ("tainted", ["mallory"], ())
+
+
+@in_loop
+async def test_a_task_is_the_words_of_an_agent_and_not_of_the_person(stage: Stage) -> None:
+    ops = pair(stage.effects, hands("look around"), [{"call": [{"tool": "ask_person", "args": {"question": "which?"}}]}])
+    async with stage.open(ops) as home:
+        (asked,) = (await home.send(S, "go", source=alice)).approvals
+        async with home.service.shelf.use(SessionId(asked.session)) as ledger:
+            (message,) = list(ledger.state.turns[FIRST_TURN].own)[:1]
+        assert message == UserMessage("look around", "the agent ops")
+
+
+@in_loop
+async def test_a_loop_of_ones_own_starts_no_delegates(stage: Stage) -> None:
+    async with stage.open(pair(stage.effects, hands(), [{"say": "never"}])) as home, home.turn(S, "go", source=alice) as turn:
+        gate = await turn.gate("delegate_helper", {"task": "look"})
+        assert (gate.state, "calls its agents itself" in gate.text) == ("closed", True)
+        await turn.finish("done")
+    assert of(DelegateStarted, await stage.events(S)) == []
 
 
 @in_loop
@@ -516,6 +548,19 @@ async def test_nobody_writes_to_a_delegates_session_or_makes_one(stage: Stage) -
 
 
 # --- what is lost
+
+
+@in_loop
+async def test_a_delegates_history_can_be_copied_and_is_nobodys_delegate_then(stage: Stage) -> None:
+    """A new life carries no authority and owes nobody a report; people may talk in it."""
+    ops = pair(stage.effects, hands(), [{"say": "green"}, {"say": "hello"}])
+    async with stage.open(ops) as home:
+        assert (await home.send(S, "go", source=alice)).outcome == "completed"
+        (line,) = [line for line in await home.service.sessions() if line.parent is not None]
+        await lives.fork(home.service, line.session, "local/copy", at_seq=line.seq, by="alice")
+        copy = await home.session("copy")
+        assert (copy.parent, copy.owes) == (None, ())
+        assert (await home.send("copy", "hello", source=alice, agent="helper")).outcome == "completed"
 
 
 @pytest.mark.parametrize("how", ["deleted", "sealed", "another life"])

@@ -387,8 +387,7 @@ class Service:
                 answered = await self._record_answer(ledger, command)
                 self.world.notifier.notify(session)
                 report = await self._after_answer(ledger, driver, approval, answered, wait=wait)
-                above = await self._drive_up(ledger) if wait else None
-                return report if above is None else msgspec.structs.replace(report, turn=above)
+                return await self._answered_above(ledger, report) if wait else report
             except Refused as refused:
                 if wait and refused.code == "expired":
                     await self._go_on_without(ledger, driver, approval)
@@ -418,6 +417,14 @@ class Service:
             # The answer is durable, and must not be told as refused. Whoever asks for grants next settles this one by what the session says.
             _log.warning("%s: the grant %s waits for its activation: %s", ledger.session, grant.grant, exc.message)
         return answered
+
+    async def _answered_above(self, ledger: Ledger, report: AnswerReport) -> AnswerReport:
+        """Of a delegate's prompt: whoever waits for it goes on, and the request that a person made is told of. The answer stands, whatever hinders that."""
+        try:
+            above = await self._drive_up(ledger)
+        except HoldfastError as exc:
+            return msgspec.structs.replace(report, reason=exc.message, turn=msgspec.structs.replace(report.turn, error=ErrorReport.of(exc)))
+        return report if above is None else msgspec.structs.replace(report, turn=above)
 
     async def _go_on_without(self, ledger: Ledger, driver: Driver, approval: ApprovalId) -> None:
         """The prompt's time is over, which is journalled by now and denies it: its turn goes on. What hinders that is said to whoever drives next."""

@@ -219,7 +219,7 @@ def _with_delegates(agents: Sequence[Agent]) -> list[Agent]:
                 continue
             if known.setdefault(each.name, each) is not each:
                 raise Unusable(f"two agents are called {each.name!r}", hint="give one of them another name")
-            if each not in found:
+            if not any(each is one for one in found):
                 found.append(each)
     return found
 

@@ -121,15 +121,15 @@ def _provider_keys(environment: Mapping[str, str]) -> tuple[str, ...]:
 def delegates_of(agents: Iterable[AgentSpec]) -> tuple[str, ...]:
     """Everybody that some agent hands tasks to; each must be there, and have a name that a model can call."""
     known = {agent.name: agent for agent in agents}
-    named = {name: agent for agent in known.values() for name in agent.delegates}
-    for name, agent in named.items():
+    named = {(agent.name, name) for agent in known.values() for name in agent.delegates}
+    for agent, name in sorted(named):
         if name not in known:
-            raise Unusable(
-                f"the agent {agent.name!r} delegates to {name!r}, and there is no such agent{did_you_mean(name, known)}", code="unknown_agent"
-            )
+            raise Unusable(f"the agent {agent!r} delegates to {name!r}, and there is no such agent{did_you_mean(name, known)}", code="unknown_agent")
+        if name == agent:
+            raise Unusable(f"{name!r} can't be its own delegate", code="malformed", hint="name another agent")
         if not is_delegate_name(name):
             raise Unusable(f"{name!r} can't be a delegate: a model could not call it", code="malformed", hint=DELEGATE_NAME_HINT)
-    return tuple(sorted(named))
+    return tuple(sorted({name for _, name in named}))
 
 
 @asynccontextmanager

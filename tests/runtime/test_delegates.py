@@ -10,11 +10,13 @@ import pytest
 import holdfast
 from holdfast.errors import Refused
 from holdfast.home import Agent
-from holdfast.ids import InstanceId, SessionId
+from holdfast.ids import InstanceId, SessionId, call_id, delegate_session, turn_id
 from holdfast.ports.journal_store import Draft, SealMark
+from holdfast.ports.model import ModelRequest, OnText
 from holdfast.runtime import lives
 from holdfast.session.authority import Audience
 from holdfast.session.codec import encode
+from holdfast.session.commands import Cancel
 from holdfast.session.events import (
     ApprovalAnswered,
     ApprovalClosed,
@@ -33,12 +35,13 @@ from holdfast.session.events import (
     TurnEnded,
     TurnParked,
 )
-from holdfast.session.messages import Quote, UserMessage
+from holdfast.session.messages import ModelAnswer, ProposedCall, Quote, ResultMessage, UserMessage
 from holdfast.session.policy import Policy, Rule
 from holdfast.session.react import FIRST_TURN
 from holdfast.testing import Crashed, Disk, ScriptModel, crash_after, open_in_memory
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Effects, Stage, alice, bob
+from tests.runtime.test_outbox import Post, posting
 
 S = "ops/api"
 Lines = Sequence[dict[str, Any]]
@@ -282,7 +285,7 @@ async def test_a_call_that_asks_for_more_is_refused_in_words(stage: Stage, asked
     assert of(DelegateStarted, await stage.events(S)) == []
 
 
-async def begun_by_hand(stage: Stage, ops: Agent, **changed: Any) -> SessionId:
+async def begun_by_hand(stage: Stage, ops: Agent, *, linked: bool = True, **changed: Any) -> SessionId:
     """A parent that died right after the start, and a delegate whose journal says something else than was handed down."""
     disk = stage.disk
     with pytest.raises(Crashed):
@@ -303,9 +306,7 @@ async def begun_by_hand(stage: Stage, ops: Agent, **changed: Any) -> SessionId:
         tools=started.tools,
         prompts_max=20,
     )
-    born = SessionBorn(session=started.session, instance=started.instance, origin="delegate", by="alice", parent=parent)
-    (helper,) = ops.delegates
-    assert isinstance(helper, Agent)
+    born = SessionBorn(session=started.session, instance=started.instance, origin="delegate", by="alice", parent=parent if linked else None)
     async with stage.open(ops) as home:
         model = home.service.world.agent("helper").model
         accepted = InputAccepted(
@@ -354,6 +355,19 @@ async def test_a_delegate_whose_context_lost_a_field_runs_nothing(tmp_path: Any,
     assert (ended.outcome, ended.code) == ("failed", "no_authority")
     (result,) = of(CallFinished, await stage.events(S))
     assert (result.outcome, result.code) == ("error", "no_authority")
+
+
+@in_loop
+async def test_a_delegate_that_lost_its_parent_runs_nothing(tmp_path: Any) -> None:
+    """With the link goes the most it may have: nothing is guessed in its place."""
+    stage = Stage("memory", tmp_path)
+    ops = pair(stage.effects, hands(), [{"call": [{"tool": "look", "args": {"at": "canary"}}]}, {"say": "done"}])
+    child = await begun_by_hand(stage, ops, linked=False)
+    async with stage.open(ops) as home:
+        await home.resume(child)
+    assert stage.effects.done == []
+    (ended,) = of(TurnEnded, await stage.events(child))
+    assert (ended.outcome, ended.code) == ("failed", "no_authority")
 
 
 # --- consent
@@ -422,6 +436,17 @@ async def test_a_call_in_doubt_in_a_delegate_asks_again_in_its_parent_and_in_the
     assert stage.effects.done == []
 
 
+@in_loop
+async def test_a_delegates_prompt_is_delivered_and_its_reply_is_its_parents_alone(stage: Stage) -> None:
+    post = Post()
+    ops = pair(stage.effects, hands(), acts("deploy"))
+    async with stage.open(ops) as home:
+        posting(home, post)
+        (approval,) = (await home.send(S, "deploy it", source=alice)).approvals
+        await home.answer(approval, "approve_once", by=alice)
+    assert [(each.session, each.kind) for each in post.arrived] == [(approval.session, "prompt"), (S, "reply")]
+
+
 # --- stopping
 
 
@@ -460,6 +485,40 @@ async def test_a_cancel_that_a_crash_kept_from_the_delegate_holds_there_too() ->
         await home.resume()
         assert {line.phase for line in await home.service.sessions()} == {"idle"}
     assert effects.done == []
+
+
+class Gated:
+    """A model that calls a tool once somebody lets it."""
+
+    name = "gated"
+    context_tokens: int | None = None
+
+    def __init__(self) -> None:
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+
+    async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:
+        del on_text
+        if any(isinstance(each, ResultMessage) for each in request.messages):
+            return ModelAnswer(text="done")
+        self.asked.set()
+        await self.go.wait()
+        return ModelAnswer(text="", calls=(ProposedCall("look", '{"at": "canary"}'),))
+
+
+@in_loop
+async def test_a_cancel_that_nobody_told_the_delegate_stops_its_next_start(stage: Stage) -> None:
+    """Its parent's journal is looked at right before each start: free calls too."""
+    model, tools = Gated(), stage.effects.tools()
+    helper = Agent("helper", model=model, tools=tools)
+    ops = Agent("ops", model=ScriptModel(hands()), tools=tools, delegates=[helper])
+    async with stage.open(ops) as home, asyncio.TaskGroup() as group:
+        group.create_task(home.send(S, "look", source=alice))
+        await model.asked.wait()
+        async with home.service.shelf.use(SessionId(S)) as ledger:
+            await ledger.commit(Cancel(by="alice", may_all=True))
+        model.go.set()
+    assert stage.effects.done == []
+    assert [each.outcome for each in of(TurnEnded, await stage.events(S))] == ["cancelled"]
 
 
 @in_loop
@@ -619,3 +678,17 @@ async def test_a_session_of_another_life_under_the_delegates_name_is_not_taken_f
         await home.resume(S)
         assert (await home.service.turn(S, "t1")).reply == "I see"  # type: ignore[arg-type]
     assert stage.effects.done == []
+
+
+@in_loop
+async def test_a_name_that_is_taken_is_told_at_once(stage: Stage) -> None:
+    """Under a server, which drives a session as long as it owes something: the call is in doubt, and the turn goes on."""
+    lines = [{"say": "hello"}, *hands()[:1], {"expect": {"last_tool_result_contains": "In doubt"}, "say": "I see"}]
+    async with stage.open(pair(stage.effects, lines, acts("canary"))) as home:
+        await home.send(S, "hello", source=alice)
+        child = delegate_session(call_id((await home.session(S)).instance, turn_id(2), 1, 0))
+        other = SessionBorn(session=child, instance=InstanceId("someone-elses"), origin="created", by="mallory")
+        await (await home.service.world.store.create(child, other.instance, [Draft(*encode(other))], origin="created", by="mallory")).close()
+        await home.send(S, "deploy it", source=alice, wait=False)
+        await home.service.drive_all(SessionId(S))
+        assert (await home.service.turn(S, turn_id(2))).reply == "I see"

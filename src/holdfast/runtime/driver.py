@@ -177,7 +177,7 @@ class Driver:
             async with asyncio.TaskGroup() as group:
                 await self._loop(group, until, watch)
         except BaseExceptionGroup as errors:
-            raise _the_one(errors) from None
+            raise the_one(errors) from None
         finally:
             self._ledger.unwatch(watch)
 
@@ -405,7 +405,7 @@ class Driver:
             self._ledger.driving = False
 
 
-def _the_one(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+def the_one(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     """Of what went wrong side by side: the error that says what to do next, before its consequences."""
     flat: list[BaseException] = []
     stack: list[BaseException] = [errors]

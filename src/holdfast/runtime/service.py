@@ -23,7 +23,7 @@ from holdfast.runtime import listing
 from holdfast.runtime.attempt import finish
 from holdfast.runtime.compactor import CompactionReport, Compactor
 from holdfast.runtime.delegating import Delegation, refuse_delegates_name
-from holdfast.runtime.driver import Driver, Until, why_not
+from holdfast.runtime.driver import Driver, Until, the_one, why_not
 from holdfast.runtime.feed import Feed
 from holdfast.runtime.following import follow_session, wait_for
 from holdfast.runtime.foreign import ForeignTurn
@@ -253,8 +253,11 @@ class Service:
         if before is None or not before.delegated:
             return False
         children = [call.delegate for call in before.delegated if call.delegate is not None]
-        async with asyncio.TaskGroup() as group:
-            drives = [group.create_task(self._drive_below(child)) for child in children]
+        try:
+            async with asyncio.TaskGroup() as group:
+                drives = [group.create_task(self._drive_below(child)) for child in children]
+        except BaseExceptionGroup as errors:
+            raise the_one(errors) from None
         await ledger.look()
         await self.delegation.settle_lost(ledger)
         after = find_turn(ledger.state, turn)

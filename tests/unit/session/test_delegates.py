@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.errors import BrokenChain
-from holdfast.ids import CallId, TurnId
-from holdfast.session.commands import ParkTurn
+from holdfast.ids import CallId, InstanceId, TurnId
+from holdfast.session.commands import ParkTurn, ReportDelegate
 from holdfast.session.events import DelegateEnded, DelegateReported, TurnEnded
 from holdfast.session.evolve import fold
 from holdfast.session.messages import Usage
@@ -70,3 +70,13 @@ def test_a_delegates_end_without_the_result_of_its_call_is_not_believed() -> Non
     (call,) = pure.state.delegates
     with pytest.raises(BrokenChain):
         fold(pure.state, [(77, 1, DelegateEnded(turn=TurnId("t1"), call=call, outcome="completed"))])
+
+
+def test_only_the_life_that_was_started_reports() -> None:
+    """P7's rule for delegates: bound to the instance, not to a name that can be reused."""
+    pure = told(*STARTED, "park").pure
+    (call,) = pure.state.delegates
+    session = pure.state.delegates[call].session
+    other = ReportDelegate(call=call, session=session, instance=InstanceId("another life"), ended="completed", outcome="ok", text="it is done")
+    assert pure.do(other).events == ()
+    assert pure.report(call).decided[-1].outcome == "reported"

@@ -198,6 +198,11 @@ async def test_what_a_stranger_said_taints_the_delegate_too(stage: Stage) -> Non
     assert (context["provenance"]["taint"], context["quoted_speakers"], its.quotes) == ("tainted", ["mallory"], ())
 
 
+async def exported(stage: Stage, session: str) -> str:
+    async with stage.open() as home:
+        return await lives.export_markdown(home.service, session)
+
+
 @in_loop
 async def test_a_task_is_the_words_of_an_agent_and_not_of_the_person(stage: Stage) -> None:
     ops = pair(stage.effects, hands("look around"), [{"call": [{"tool": "ask_person", "args": {"question": "which?"}}]}])
@@ -206,6 +211,9 @@ async def test_a_task_is_the_words_of_an_agent_and_not_of_the_person(stage: Stag
         async with home.service.shelf.use(SessionId(asked.session)) as ledger:
             (message,) = list(ledger.state.turns[FIRST_TURN].own)[:1]
         assert message == UserMessage("look around", "the agent ops")
+        told = await lives.export_markdown(home.service, asked.session)
+        assert "**an agent, for alice**" in told
+    assert "handed to `helper`" in await exported(stage, S)
 
 
 @in_loop

@@ -160,6 +160,8 @@ class News:
 
 
 def _speaker(event: InputAccepted) -> str:
+    if event.kind == "delegate":
+        return "an agent"
     try:
         context = msgspec.json.decode(event.context, type=dict[str, object])
     except msgspec.DecodeError:

@@ -27,6 +27,7 @@ from holdfast.session.events import (
     ApprovalAnswered,
     ApprovalRequested,
     CallFinished,
+    DelegateStarted,
     InputAccepted,
     LifeCarried,
     ModelAnswered,
@@ -243,7 +244,8 @@ def _told(record: Record) -> Iterator[str]:
     when = datetime.fromtimestamp(record.at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     match decode(record.type, record.version, record.body, seq=record.seq):
         case InputAccepted() as accepted:
-            yield f"## {accepted.turn} · {when}\n\n**{_requester(accepted)}**\n\n{_quoted(accepted.text)}\n"
+            who = _requester(accepted) if accepted.kind != "delegate" else f"an agent, for {_requester(accepted)}"
+            yield f"## {accepted.turn} · {when}\n\n**{who}**\n\n{_quoted(accepted.text)}\n"
         case ModelAnswered() as answered:
             yield from ([f"{answered.text}\n"] if answered.text else [])
             for call in answered.calls:
@@ -254,6 +256,8 @@ def _told(record: Record) -> Iterator[str]:
             yield f"- **{answer.by}** answered `{answer.option}` at {when}\n"
         case ToolStarted() as started:
             yield f"- `{started.tool}` started at {when}\n"
+        case DelegateStarted() as handed:
+            yield f"- handed to `{handed.agent}` in `{handed.session}` at {when}\n"
         case CallFinished() as finished:
             yield f"- ended: {finished.outcome}\n\n{_fenced(finished.text)}\n"
         case TurnEnded() as ended if ended.outcome != "completed":

@@ -431,6 +431,8 @@ async def test_a_call_in_doubt_in_a_delegate_asks_again_in_its_parent_and_in_the
     twice = [*hands()[:1], *hands()[:1], {"call": [{"tool": "slow", "args": {"what": "x"}}]}, {"say": "all done"}]
     slow = [{"call": [{"tool": "slow", "args": {"what": "x"}}]}, {"say": "slow was slow"}]
     effects, disk = Effects(), Disk()
+    effects.gates["x"] = asyncio.Event()
+    effects.gates["x"].set()
     ops = pair(effects, twice, slow)
     with pytest.raises(Crashed):
         async with open_in_memory(agents=[ops], disk=disk, crash=crash_after(ToolStarted)) as home:
@@ -653,8 +655,9 @@ async def test_a_delegate_that_can_never_report_leaves_its_call_in_doubt(stage: 
     assert stage.effects.done == []
 
 
+@pytest.mark.parametrize("first", ["answered", "unsealed"])
 @in_loop
-async def test_a_parent_in_another_life_leaves_its_delegates_nothing_to_do(stage: Stage) -> None:
+async def test_a_parent_in_another_life_leaves_its_delegates_nothing_to_do(stage: Stage, first: str) -> None:
     """Unseal carries nothing over: the call is in doubt, and what waited in the delegate is closed."""
     ops = pair(stage.effects, hands(), acts("canary"))
     async with stage.open(ops) as home:
@@ -662,9 +665,13 @@ async def test_a_parent_in_another_life_leaves_its_delegates_nothing_to_do(stage
         async with home.service.shelf.use(SessionId(S)) as ledger:
             await ledger.journal.seal(SealMark("broken", "by hand"))
     async with stage.open(ops) as home:
+        if first == "unsealed":
+            await lives.unseal(home.service, S, by="alice", reason="looked at")
+            assert await home.approvals() == ()
         refused = await home.answer(approval, "approve_once", by=alice)
         assert (refused.result, refused.reason) == ("failed", "cancelled")
-        await lives.unseal(home.service, S, by="alice", reason="looked at")
+        if first == "answered":
+            await lives.unseal(home.service, S, by="alice", reason="looked at")
         assert await home.approvals() == ()
         assert await home.service.owing() == []
     assert stage.effects.done == []

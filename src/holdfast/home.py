@@ -40,13 +40,15 @@ class Agent:
     """
     A name, a model, instructions, and tools: functions decorated with `@holdfast.tool`, or names of built-in ones.
 
-    `model` is a name ("demo", "script:FILE", "anthropic:...") or any Pydantic AI model.
+    `model` is a name ("demo", "script:FILE", "anthropic:...") or any Pydantic AI model. `delegates` are agents that it may hand tasks to; each is called
+    as the tool `delegate_NAME`, and has no tool that this agent lacks.
     """
 
     name: str
     model: Any = "demo"
     instructions: str = ""
     tools: Sequence[Any] = field(default_factory=tuple)
+    delegates: "Sequence[Agent | str]" = field(default_factory=tuple)
 
 
 class Home:
@@ -228,11 +230,30 @@ def specs_from_agents(agents: Sequence[Agent]) -> tuple[list[AgentSpec], list[To
     tools: dict[str, Tool] = {}
     models = LazyModels()
     specs = []
-    for agent in agents:
+    for agent in _with_delegates(agents):
         names = tuple(_named(each, tools) for each in agent.tools)
         model = agent.model if isinstance(agent.model, str) else models.register(agent.model)
-        specs.append(AgentSpec(name=agent.name, model=model, instructions=agent.instructions, tools=names))
+        delegates = tuple(each if isinstance(each, str) else each.name for each in agent.delegates)
+        specs.append(AgentSpec(name=agent.name, model=model, instructions=agent.instructions, tools=names, delegates=delegates))
     return specs, list(tools.values()), models
+
+
+def _with_delegates(agents: Sequence[Agent]) -> list[Agent]:
+    """The agents, in their order, then whoever they hand tasks to."""
+    known: dict[str, Agent] = {}
+    for agent in agents:
+        if known.setdefault(agent.name, agent) is not agent:
+            raise Unusable(f"two agents are called {agent.name!r}", hint="give one of them another name")
+    found = list(agents)
+    for agent in found:  # grows while it is walked
+        for each in agent.delegates:
+            if isinstance(each, str):
+                continue
+            if known.setdefault(each.name, each) is not each:
+                raise Unusable(f"two agents are called {each.name!r}", hint="give one of them another name")
+            if not any(each is one for one in found):
+                found.append(each)
+    return found
 
 
 def _named(tool: Any, tools: dict[str, Tool]) -> str:

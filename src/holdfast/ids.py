@@ -24,6 +24,8 @@ PersonId = NewType("PersonId", str)
 MemoryId = NewType("MemoryId", str)
 ReminderId = NewType("ReminderId", str)
 
+DELEGATE_CHANNEL = "delegate"  # of sessions that agents started; people can't
+
 ID_PART = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 
 
@@ -65,6 +67,16 @@ def turn_id(ordinal: int) -> TurnId:
 def call_id(instance: InstanceId, turn: TurnId, model_call: int, index: int) -> CallId:
     """The same call has the same id after any crash; a provider's own id is only data."""
     return CallId("c-" + short_digest("call", instance, turn, str(model_call), str(index)))
+
+
+def delegate_session(call: CallId) -> SessionId:
+    """The session of the delegate that a call starts: the same after any crash, so that there is never a second one."""
+    return SessionId(f"{DELEGATE_CHANNEL}/{call.removeprefix('c-')}")
+
+
+def delegate_tool_name(agent: str) -> str:
+    """What a model calls to hand a task to that agent."""
+    return f"{DELEGATE_CHANNEL}_{agent}"
 
 
 def approval_id(instance: InstanceId, call: CallId, attempt: int) -> ApprovalId:

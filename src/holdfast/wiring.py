@@ -7,7 +7,7 @@ Everything heavy is imported where it is used: listing what waits needs no model
 import os
 import stat
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ from holdfast.ports.model import Model
 from holdfast.ports.tools import ProcessFacts, Tool
 from holdfast.runtime.world import AgentSpec, World
 from holdfast.settings import Settings, SettingsSource
+from holdfast.settings.settings import did_you_mean
+from holdfast.settings.values import DELEGATE_NAME_HINT, is_delegate_name
 
 if TYPE_CHECKING:
     from holdfast.adapters.models.catalogue import Catalogue
@@ -76,9 +78,18 @@ class LazyModels:
 class LazyTools:
     """The box, filled at the first question: listing what waits loads no program's tools and no shell parser."""
 
-    def __init__(self, given: Sequence[Tool], settings: Settings, memory: Memory | None = None, *, now_ms: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        given: Sequence[Tool],
+        settings: Settings,
+        memory: Memory | None = None,
+        *,
+        delegates: Sequence[str] = (),
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
         self._given = given
         self._memory = memory
+        self._delegates = delegates  # agents that others hand tasks to
         self._now_ms = now_ms
         self._confine = settings.shell_confine
         self._box: Toolbox | None = None
@@ -88,12 +99,13 @@ class LazyTools:
 
     def _filled(self) -> "Toolbox":
         if self._box is None:
+            from holdfast.adapters.tools.delegates import delegate_tool
             from holdfast.adapters.tools.toolbox import Toolbox, builtin_tools
 
             own = {tool.definition.name for tool in self._given}
             clock = {"now_ms": self._now_ms} if self._now_ms is not None else {}
             self._builtins = [tool for tool in builtin_tools(confine=self._confine, memory=self._memory, **clock) if tool.definition.name not in own]
-            self._box = Toolbox([*self._builtins, *self._given])
+            self._box = Toolbox([*self._builtins, *self._given, *map(delegate_tool, self._delegates)])
         return self._box
 
     def get(self, name: str) -> Tool | None:
@@ -121,6 +133,20 @@ def _provider_keys(environment: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(value for name in sorted(names) if (value := environment.get(name)))
 
 
+def delegates_of(agents: Iterable[AgentSpec]) -> tuple[str, ...]:
+    """Everybody that some agent hands tasks to; each must be there, and have a name that a model can call."""
+    known = {agent.name: agent for agent in agents}
+    named = {(agent.name, name) for agent in known.values() for name in agent.delegates}
+    for agent, name in sorted(named):
+        if name not in known:
+            raise Unusable(f"the agent {agent!r} delegates to {name!r}, and there is no such agent{did_you_mean(name, known)}", code="unknown_agent")
+        if name == agent:
+            raise Unusable(f"{name!r} can't be its own delegate", code="malformed", hint="name another agent")
+        if not is_delegate_name(name):
+            raise Unusable(f"{name!r} can't be a delegate: a model could not call it", code="malformed", hint=DELEGATE_NAME_HINT)
+    return tuple(sorted({name for _, name in named}))
+
+
 @asynccontextmanager
 async def open_service(
     home: Path,
@@ -141,7 +167,7 @@ async def open_service(
     world = World(
         store=store,
         models=models or LazyModels(),
-        tools=LazyTools(tools, settings, memory),
+        tools=LazyTools(tools, settings, memory, delegates=delegates_of(specs.values())),
         notifier=FileNotifier(home),
         clock=SystemClock(),
         index=SqliteIndex(home / "index.db", store.index_key()),

@@ -26,7 +26,7 @@ from holdfast.session.codec import decode
 from holdfast.session.policy import Policy
 from holdfast.settings import Settings
 from holdfast.testing import ManualClock, ScriptModel
-from holdfast.wiring import LazyTools, folder_identity
+from holdfast.wiring import LazyTools, delegates_of, folder_identity
 
 alice = holdfast.MessageSource.local("alice")
 bob = holdfast.MessageSource.local("bob")
@@ -111,7 +111,7 @@ class Stage:
             world = World(
                 store=wrap(store) if wrap else store,
                 models=models,
-                tools=LazyTools(tools, settings, memory, now_ms=self.clock.now_ms),
+                tools=LazyTools(tools, settings, memory, delegates=delegates_of(specs), now_ms=self.clock.now_ms),
                 notifier=notifier,
                 clock=self.clock,
                 index=index,

@@ -139,9 +139,13 @@ async def test_a_busy_year_ends_whole(seed: int) -> None:
 
     async with open_in_memory(agents=[ops], disk=disk, clock=clock) as home:
         home.service.world.channels = lambda: {post.name: post}
-        clock.advance(30 * 24 * 3600)
-        await home.service.resume(S, by="alice")
         report = await home.service.show(S)
+        for _ in range(20):  # a turn that goes on after its prompt ran out may ask once more
+            clock.advance(30 * 24 * 3600)
+            await home.service.resume(S, by="alice")
+            report = await home.service.show(S)
+            if report.phase == "idle":
+                break
         assert (report.phase, report.owes, report.queued, report.sealed) == ("idle", (), 0, None)
         events: list[Any] = []
         journal = await home.service.world.store.open(S)

@@ -20,7 +20,14 @@ def service_status(service: str, call: holdfast.ToolCall) -> dict[str, str]:
     return {service: call.idempotency_key}
 
 
-ops = holdfast.Agent("ops", model="demo", instructions="Look before you act.", tools=[restart_service, service_status, "read_file"])
+researcher = holdfast.Agent("researcher", instructions="You find things out.", tools=["read_file"])
+ops = holdfast.Agent(
+    "ops",
+    delegates=[researcher, "somebody in settings"],
+    model="demo",
+    instructions="Look before you act.",
+    tools=[restart_service, service_status, "read_file"],
+)
 alice = holdfast.MessageSource.local("alice", quotes=(holdfast.Quote("bob", "it is down again"),))
 
 

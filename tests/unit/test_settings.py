@@ -501,3 +501,25 @@ def test_the_examples_in_the_document_are_valid() -> None:
     assert len(examples) > 10
     for example in examples:
         settings(example)
+
+
+def test_an_agents_delegates_are_agents_of_the_file() -> None:
+    found = settings_from_toml(b'[agents.ops]\ndelegates = ["helper"]\n[agents.helper]\ntools = ["now"]\n')
+    assert found.agents()["ops"].delegates == ("helper",)
+    assert found.agents()["helper"].delegates == ()
+
+
+@pytest.mark.parametrize(
+    ("delegates", "said"),
+    [
+        ('["helpr"]', "line 2: delegates in [agents.ops]: there is no agent 'helpr'; did you mean 'helper'?"),
+        ('["ops"]', "line 2: delegates in [agents.ops]: an agent can't be its own delegate"),
+        ('["helper", "helper"]', "has 'helper' twice"),
+        ('["Zo\u00eb"]', "is no name that a model can call"),
+        ('"helper"', "must be a list in brackets"),
+    ],
+)
+def test_delegates_that_can_not_be_called_are_told_by_line(delegates: str, said: str) -> None:
+    with pytest.raises(Unusable) as wrong:
+        settings_from_toml(f"[agents.ops]\ndelegates = {delegates}\n[agents.helper]\n".encode())
+    assert said in wrong.value.message

@@ -208,12 +208,14 @@ class Chat:
         async with self._service.shelf.use(self._name) as ledger:
             if ledger.journal.sealed is None:
                 await ledger.refresh()
-            return [
+            turns = tuple(ledger.state.turns.values())
+            own = [
                 approval_report(ledger.session, ledger.instance, turn, call.approval)
-                for turn in ledger.state.turns.values()
+                for turn in turns
                 for call in turn.waiting
                 if call.approval is not None
             ]
+            return [*own, *[each for turn in turns for each in await self._service.delegation.prompts_below(turn)]]
 
     async def _hear(self) -> None:
         line = await self._keyboard.read_message("you> ")
@@ -278,7 +280,7 @@ class Chat:
         if choice.option == chat_prompts.LATER:
             self._aside.add(approval.id)
         elif choice.option == chat_prompts.CANCEL:
-            await self._cancel(approval.turn)
+            await self._cancel(approval.turn, session=approval.session)
         else:
             await self._answer(approval, choice.option, reason=choice.reason, arguments=choice.arguments)
 
@@ -351,13 +353,13 @@ class Chat:
         if turn is not None:
             await self._cancel(turn)
 
-    async def _cancel(self, turn: "TurnId | None" = None) -> None:
+    async def _cancel(self, turn: "TurnId | None" = None, *, session: str | None = None) -> None:
         """Durable when it returns. Without a turn: everything that is open."""
         from holdfast.errors import HoldfastError
 
         try:
             cancelled = self._follower is not None and await self._service.cancel(
-                self._session, by=self._who.person, turn=turn, may_all=self._who.may_all
+                session or self._session, by=self._who.person, turn=turn, may_all=self._who.may_all
             )
         except HoldfastError as exc:
             self._screen.say(f"{exc.code}: {exc.message}", "yellow")

@@ -19,6 +19,7 @@ from holdfast.session.events import (
     ApprovalRequested,
     CallFinished,
     Compacted,
+    DelegateStarted,
     InputAccepted,
     MemoryRecalled,
     ModelAnswerDropped,
@@ -92,6 +93,8 @@ class News:
                 self._note(f"{tool} runs")
             case MemoryRecalled(items=items, degraded=degraded):
                 self._note(f"remembered: {'; '.join(each.text for each in items) or 'nothing'}{f' ({degraded})' if degraded else ''}")
+            case DelegateStarted(agent=agent, session=session):
+                self._note(f"{agent} works on it ({session})")
             case Compacted(turns=turns):
                 self._note(f"{turns} older turns are summarised in what the model sees; the journal keeps them")
             case TurnCompacted():
@@ -175,6 +178,8 @@ class News:
 
 
 def _speaker(event: InputAccepted) -> str:
+    if event.kind == "delegate":
+        return "an agent"
     try:
         context = msgspec.json.decode(event.context, type=dict[str, object])
     except msgspec.DecodeError:

@@ -39,7 +39,7 @@ from holdfast.gateway.schemas import (
 )
 from holdfast.gateway.streaming import Stream
 from holdfast.gateway.tokens import Bearer
-from holdfast.ids import ApprovalId, GrantId, SessionId, TurnId, session_id
+from holdfast.ids import DELEGATE_CHANNEL, ApprovalId, GrantId, SessionId, TurnId, session_id
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.listing import is_seen, readers_of
 from holdfast.runtime.reports import AnswerReport, ApprovalReport, approval_report, iso
@@ -108,6 +108,8 @@ class Api:
         await self._no_secrets(body.text)
         if await self._is_seen(session, bearer):
             report = await self._send(session, body.text, bearer, key)
+        elif session.startswith(f"{DELEGATE_CHANNEL}/"):
+            raise unknown_session()  # nobody can make or join one, so whether there is one is not told either
         else:
             async with self._joining.setdefault(session, asyncio.Lock()):
                 await self._may_join(session, bearer)

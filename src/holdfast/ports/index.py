@@ -32,6 +32,8 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     preview: str = ""
     remind_at: int | None = None  # the earliest of its reminders
     reminders: tuple[msgspec.Raw, ...] = ()  # whole ReminderReports as JSON
+    parent: SessionId | None = None  # of a delegate's session: the one it works for
+    awaits: tuple[tuple[SessionId, InstanceId], ...] = ()  # delegates it waits for, and in which life
 
 
 class Index(Protocol):

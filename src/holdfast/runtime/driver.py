@@ -16,10 +16,12 @@ from holdfast.ports.journal_store import Check
 from holdfast.ports.model import ModelFailed
 from holdfast.ports.tools import ProcessFacts
 from holdfast.runtime.compactor import Compactor
+from holdfast.runtime.delegate_call import start_delegate
+from holdfast.runtime.delegating import Delegation
 from holdfast.runtime.feed import Delta, Feed
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Ledger, payload
-from holdfast.runtime.looking import agent_tools, look, tool_for
+from holdfast.runtime.looking import agent_tools, is_delegate, look, tool_for
 from holdfast.runtime.model_call import ask_model, is_final, overhead_chars, request_for, retry_delay
 from holdfast.runtime.outbox import Outbox
 from holdfast.runtime.recalling import recall_for, recall_for_open
@@ -44,15 +46,18 @@ from holdfast.session.decide_turns import calls_made
 from holdfast.session.effects import (
     AwaitModel,
     AwaitTool,
+    BearDelegate,
     BeginTurn,
     CallModel,
     Deliver,
     Finish,
     LookAtCalls,
     Park,
+    ReportToParent,
     Resume,
     RunTools,
     SessionEffect,
+    StopDelegate,
 )
 from holdfast.session.messages import ModelAnswer
 from holdfast.session.policy import Looked
@@ -68,7 +73,7 @@ Until = Callable[[SessionState], bool]
 def why_not(world: World, state: SessionState) -> str | None:
     """What this process lacks to drive the session on, in words; None when it lacks nothing."""
     running = state.turns.get(state.running) if state.running is not None else None
-    turns = [running] if running is not None else [turn for turn in state.turns.values() if not turn.waiting]
+    turns = [running] if running is not None else [turn for turn in state.turns.values() if not turn.waiting and not turn.only_waits]
     for turn in turns:
         if turn.loop == "foreign":
             continue
@@ -91,19 +96,33 @@ def _lacking(world: World, agent: str, model: str) -> str | None:
 def _lacking_tools(world: World, turn: Turn) -> str | None:
     undecided = (CallStatus.PROPOSED, CallStatus.FINISHED)
     for call in turn.calls:
-        if call.status not in undecided and tool_for(world, turn, call.tool) is None:
+        if call.status is CallStatus.DELEGATED:
+            if call.delegate is not None and not call.delegate.born and (lacking := _lacking_delegate(world, call.delegate.agent)):
+                return lacking
+        elif call.status not in undecided and tool_for(world, turn, call.tool) is None:
             return f"the tool {call.tool!r} is not here"
     return None
+
+
+def _lacking_delegate(world: World, agent: str) -> str | None:
+    """What is missing to bring a delegate into the world that was started and may not be there yet."""
+    try:
+        return _lacking(world, agent, world.agent(agent).model)
+    except Unusable as exc:
+        return exc.message
 
 
 class Driver:
     """One per drive; made by the service for a ledger that it holds open."""
 
-    def __init__(self, world: World, ledger: Ledger, home: HomeLedger, feed: Feed) -> None:
+    def __init__(self, world: World, ledger: Ledger, home: HomeLedger, feed: Feed, delegation: Delegation) -> None:
         self._world = world
         self._ledger = ledger
         self._home = home
         self._feed = feed
+        self._delegation = delegation
+        # Effects on other sessions that this drive has tried: each once, and then it is theirs.
+        self._tried: set[SessionEffect] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._last_failure: ModelFailed | None = None
         self._secrecy = Secrecy(world.secrets)
@@ -153,13 +172,14 @@ class Driver:
     async def run(self, until: Until) -> None:
         """Do what is owed. Needs the claim."""
         await self.settle()
+        await self._delegation.stop_if_unwanted(self._ledger)
         await self._outbox.settle()
         watch = self._ledger.watch()
         try:
             async with asyncio.TaskGroup() as group:
                 await self._loop(group, until, watch)
         except BaseExceptionGroup as errors:
-            raise _the_one(errors) from None
+            raise the_one(errors) from None
         finally:
             self._ledger.unwatch(watch)
 
@@ -233,9 +253,12 @@ class Driver:
                 if epoch < self._epoch:
                     self._start_tool(group, turn, call)  # pure or idempotent: recovery has called all others in doubt
             case Park(turn=turn):
-                return commit(ParkTurn(turn=turn))
+                born = tuple(each.call for each in self._tried if isinstance(each, BearDelegate))
+                return commit(ParkTurn(turn=turn, born=born))
             case Finish(turn=turn):
                 return commit(EndTurn(turn=turn, policy=world.policy()))
+            case BearDelegate() | StopDelegate() | ReportToParent():
+                return self._reach_out(effect)
             case Deliver():
                 pass  # started before anything else, beside whatever runs
         return None
@@ -246,6 +269,20 @@ class Driver:
         recalled = await recall_for(self._world, state, turn, context, [each.text for each in taken]) if taken[0].loop == "ours" else ()
         # A crash before this leaves a message that waits, and the next driver recalls for it; after it, what was recalled is what the turn goes on with.
         await self._ledger.drive(StartTurn(epoch=self._epoch), *recalled, StartModelCall(turn=turn, epoch=self._epoch, policy=self._world.policy()))
+
+    # --- other sessions
+
+    def _reach_out(self, effect: BearDelegate | StopDelegate | ReportToParent) -> Coroutine[Any, Any, None] | None:
+        if effect in self._tried:
+            return None
+        self._tried.add(effect)
+        match effect:
+            case BearDelegate(turn=turn, call=call):
+                return self._delegation.bear(self._ledger, turn, call)
+            case StopDelegate(call=call):
+                return self._delegation.stop(self._ledger, call)
+            case ReportToParent():
+                return self._delegation.report(self._ledger)
 
     # --- deliveries
 
@@ -350,8 +387,18 @@ class Driver:
     def _start_tool(self, group: asyncio.TaskGroup, turn: TurnId, call: CallId) -> None:
         name = f"tool {turn} {call}"
         if name not in self._tasks:
-            work = partial(run_tool, self._world, self._ledger, self._home, self._feed, turn, call, self._epoch)
-            self._start(group, name, work)
+            self._start(group, name, partial(self._run_call, turn, call))
+
+    async def _run_call(self, turn_id: TurnId, call_id: CallId) -> None:
+        if await self._delegation.stop_if_unwanted(self._ledger):
+            return
+        world, ledger, home, epoch = self._world, self._ledger, self._home, self._epoch
+        turn, call = ledger.state.turns.get(turn_id), ledger.state.open_call(turn_id, call_id)
+        tool = tool_for(world, turn, call.tool) if turn is not None and call is not None else None
+        if tool is not None and is_delegate(tool):
+            await start_delegate(world, ledger, home, self._delegation, turn_id, call_id, epoch)
+        else:
+            await run_tool(world, ledger, home, self._feed, turn_id, call_id, epoch)
 
     # --- giving up
 
@@ -366,7 +413,7 @@ class Driver:
             self._ledger.driving = False
 
 
-def _the_one(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+def the_one(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     """Of what went wrong side by side: the error that says what to do next, before its consequences."""
     flat: list[BaseException] = []
     stack: list[BaseException] = [errors]

@@ -14,9 +14,11 @@ from holdfast.errors import BrokenChain, NewerVersion, Refused
 from holdfast.ids import InstanceId, SessionId, TurnId, session_id
 from holdfast.journal.record import Draft, Record, read_unverified
 from holdfast.journal.segment import is_own, read_opened
+from holdfast.runtime.delegating import refuse_delegates_name
 from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.minting import new_instance
 from holdfast.runtime.secrecy import Secrecy
-from holdfast.runtime.service import Service, new_instance
+from holdfast.runtime.service import Service
 from holdfast.session import decide as deciding
 from holdfast.session.authority import LostContext
 from holdfast.session.codec import decode, encode
@@ -45,6 +47,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
 async def import_file(service: Service, session: str, data: bytes, *, source: str, by: str) -> ImportReport:
     """A new session from a file's bytes. `Refused` when there is nothing in it that we can read, or the name is taken."""
     name = session_id(session)
+    refuse_delegates_name(name)
     instance = new_instance()
     secrecy = Secrecy(service.world.secrets)
     first = next((line for line in data.split(b"\n") if line.strip()), b"")

@@ -23,7 +23,7 @@ from holdfast.runtime.telling import phase_of, session_report
 from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
 from holdfast.session.codec import decode
-from holdfast.session.events import ApprovalAnswered, ApprovalClosed, ApprovalRequested, InputAccepted
+from holdfast.session.events import ApprovalAnswered, ApprovalClosed, ApprovalRequested, DelegateOf, InputAccepted, SessionBorn
 from holdfast.session.evolve import turn_id_of
 from holdfast.session.home_events import SessionSealed
 from holdfast.session.react import react, unsettled
@@ -49,6 +49,7 @@ class SessionLine(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     owes: tuple[str, ...] = ()
     preview: str = ""
+    parent: SessionId | None = None  # of a delegate's session: the one it works for
 
 
 def note(world: World, ledger: Ledger) -> None:
@@ -78,6 +79,8 @@ def note(world: World, ledger: Ledger) -> None:
             preview=_preview(state),
             remind_at=min((each.next_at for each in state.reminders.values()), default=None),
             reminders=tuple(msgspec.Raw(msgspec.json.encode(each)) for each in reports_of(ledger.session, state)),
+            parent=state.parent.session if state.parent is not None else None,
+            awaits=tuple((each.session, each.instance) for each in state.delegates.values()),
         )
     )
     for asked in ledger.asked:
@@ -99,15 +102,15 @@ def _preview(state: SessionState) -> str:
     return " ".join(text.split())[:120]
 
 
-async def _catch_up(world: World, shelf: Shelf) -> set[SessionId]:
-    """Bring the index up to the journals; returns the sessions that live."""
+async def _catch_up(world: World, shelf: Shelf) -> dict[SessionId, InstanceId]:
+    """Bring the index up to the journals; returns the sessions that live, each with its life."""
     heads = await world.store.heads()
     for session in world.index.stale(heads):
         try:
             await _note_one(world, shelf, session)
         except HoldfastError:
             world.index.forget(session)  # sealed or unreadable: shown as such by `sessions`, never from a stale row
-    return {session for session, _, _ in heads}
+    return {session: instance for session, instance, _ in heads}
 
 
 async def _note_one(world: World, shelf: Shelf, session: SessionId) -> None:
@@ -123,18 +126,23 @@ async def _note_one(world: World, shelf: Shelf, session: SessionId) -> None:
         await ledger.close()
 
 
-async def owing(world: World, shelf: Shelf) -> Sequence[SessionId]:
+async def owing(world: World, shelf: Shelf, *, sealed: Collection[SessionId] = ()) -> Sequence[SessionId]:
     for session in await world.store.unsettled():
         # An answer that was written and never acknowledged may be all that happened: no head tells of it.
         with suppress(HoldfastError):
             await _note_one(world, shelf, session)
     living = await _catch_up(world, shelf)
     now = world.clock.now_ms()
-    return [
-        row.session
-        for row in world.index.rows()
-        if row.session in living and (row.owes or any(at is not None and at <= now for at in (row.expires_at, row.remind_at)))
-    ]
+    return [row.session for row in world.index.rows() if row.session in living and (_is_due(row, now) or _awaits_in_vain(row, living, sealed))]
+
+
+def _is_due(row: IndexRow, now: int) -> bool:
+    return row.owes or any(at is not None and at <= now for at in (row.expires_at, row.remind_at))
+
+
+def _awaits_in_vain(row: IndexRow, living: Mapping[SessionId, InstanceId], sealed: Collection[SessionId]) -> bool:
+    """It waits for a delegate that was deleted, sealed or goes on in another life: only whoever looks at it can say so."""
+    return any(living.get(session) != instance or session in sealed for session, instance in row.awaits)
 
 
 Sees = Callable[[Collection[Reader]], bool]
@@ -176,6 +184,7 @@ def _sealed_line(mark: SessionSealed, row: IndexRow | None) -> SessionLine:
         sealed=SealedReport(mark.code, mark.detail, mark.at_seq),
         turns=row.turns if row is not None else 0,
         preview=row.preview if row is not None else "",
+        parent=row.parent if row is not None else None,
     )
 
 
@@ -225,6 +234,7 @@ async def _opened_line(shelf: Shelf, session: SessionId, row: IndexRow | None) -
         waiting=len(row.approvals) if row is not None else 0,
         owes=report.owes,
         preview=row.preview if row is not None else "",
+        parent=report.parent.session if report.parent is not None else None,
     )
 
 
@@ -256,6 +266,7 @@ def _line(row: IndexRow) -> SessionLine:
         turns=row.turns,
         waiting=len(row.approvals),
         preview=row.preview,
+        parent=row.parent,
     )
 
 
@@ -333,12 +344,15 @@ class _Story:
         self._instance = instance
         self._contexts: dict[TurnId, TurnContext] = {}
         self._approvals: dict[ApprovalId, Approval] = {}
+        self._parent: DelegateOf | None = None
 
     def fold(self, record: Record) -> None:
         if record.type not in _TOLD:
             return
         event = decode(record.type, record.version, record.body, seq=record.seq)
         match event:
+            case SessionBorn():
+                self._parent = event.parent
             case InputAccepted():
                 context = restore(event.context, session=self._session, instance=self._instance)
                 if isinstance(context, TurnContext):
@@ -356,7 +370,8 @@ class _Story:
         return {name: self._report(each) for name, each in self._approvals.items()}
 
     def _report(self, approval_: Approval) -> ApprovalReport:
-        return approval_report(self._session, self._instance, None, approval_, context=self._contexts.get(approval_.asked.turn))
+        context = self._contexts.get(approval_.asked.turn)
+        return approval_report(self._session, self._instance, None, approval_, context=context, parent=self._parent)
 
 
-_TOLD = frozenset({"input_accepted", "approval_requested", "approval_answered", "approval_closed"})
+_TOLD = frozenset({"session_born", "input_accepted", "approval_requested", "approval_answered", "approval_closed"})

@@ -14,9 +14,11 @@ import msgspec
 from holdfast.errors import BrokenChain, NewerVersion, Refused
 from holdfast.ids import InstanceId, SessionId, session_id
 from holdfast.ports.journal_store import Draft, Journal, Record
+from holdfast.runtime.delegating import refuse_delegates_name
 from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.minting import new_instance
 from holdfast.runtime.reports import SessionReport
-from holdfast.runtime.service import Service, new_instance
+from holdfast.runtime.service import Service
 from holdfast.runtime.telling import session_report
 from holdfast.session import decide as deciding
 from holdfast.session.codec import decode, encode
@@ -25,6 +27,7 @@ from holdfast.session.events import (
     ApprovalAnswered,
     ApprovalRequested,
     CallFinished,
+    DelegateStarted,
     InputAccepted,
     LifeCarried,
     ModelAnswered,
@@ -38,7 +41,7 @@ from holdfast.session.events import (
 )
 from holdfast.session.evolve import evolve, initial
 from holdfast.session.schedule import in_words
-from holdfast.session.state import SessionState
+from holdfast.session.state import Delegate, SessionState
 from holdfast.session.transitions import IllegalTransition
 
 
@@ -67,6 +70,10 @@ class Carried:
             self.events.append(event)
 
     @property
+    def delegates(self) -> tuple[Delegate, ...]:
+        return tuple(self._state.delegates.values())
+
+    @property
     def at_turn_boundary(self) -> bool:
         return not self._state.turns and not self._state.queued
 
@@ -84,14 +91,17 @@ async def unseal(service: Service, session: str, *, by: str, reason: str) -> Ses
     finally:
         await journal.close()
     why = f"unsealed by {by}: {reason}"
-    return await _begin(
+    report = await _begin(
         service, name, carried, origin="unseal", by=by, reason=why, from_session=name, from_instance=journal.instance, attached=attached
     )
+    await service.delegation.stop_orphans(carried.delegates)
+    return report
 
 
 async def fork(service: Service, session: str, into: str, *, at_seq: int, by: str) -> SessionReport:
     """A copy up to a turn's end, under another name, with no inherited consents."""
     source, target = session_id(session), session_id(into)
+    refuse_delegates_name(target)
     journal = await service.world.store.open(source)
     try:
         if journal.sealed is not None:
@@ -237,7 +247,8 @@ def _told(record: Record) -> Iterator[str]:
     when = datetime.fromtimestamp(record.at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     match decode(record.type, record.version, record.body, seq=record.seq):
         case InputAccepted() as accepted:
-            yield f"## {accepted.turn} · {when}\n\n**{_requester(accepted)}**\n\n{_quoted(accepted.text)}\n"
+            who = _requester(accepted) if accepted.kind != "delegate" else f"an agent, for {_requester(accepted)}"
+            yield f"## {accepted.turn} · {when}\n\n**{who}**\n\n{_quoted(accepted.text)}\n"
         case ModelAnswered() as answered:
             yield from ([f"{answered.text}\n"] if answered.text else [])
             for call in answered.calls:
@@ -248,6 +259,8 @@ def _told(record: Record) -> Iterator[str]:
             yield f"- **{answer.by}** answered `{answer.option}` at {when}\n"
         case ToolStarted() as started:
             yield f"- `{started.tool}` started at {when}\n"
+        case DelegateStarted() as handed:
+            yield f"- handed to `{handed.agent}` in `{handed.session}` at {when}\n"
         case CallFinished() as finished:
             yield f"- ended: {finished.outcome}\n\n{_fenced(finished.text)}\n"
         case ReminderSet() as reminder:

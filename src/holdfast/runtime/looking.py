@@ -7,7 +7,7 @@ Where it would run comes from the turn's journalled context. A workspace that is
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
-from holdfast.ids import CallId
+from holdfast.ids import CallId, delegate_tool_name
 from holdfast.ports.tools import CannotBind, InvalidArguments, Scene, Tool
 from holdfast.runtime.world import AgentSpec, World
 from holdfast.session.authority import TurnContext
@@ -40,26 +40,61 @@ def scene_of(world: World, state: SessionState, turn: Turn, call: CallId) -> Sce
 
 def agent_tools(world: World, agent: AgentSpec) -> dict[str, Tool]:
     """An agent's tools by the names that the model calls them by; settings may name them otherwise (`module:attribute`)."""
-    found = (world.tools.get(name) for name in agent.tools)
+    handing_on = [delegate_tool_name(name) for name in agent.delegates if name in world.agents]
+    found = (world.tools.get(name) for name in (*agent.tools, *handing_on))
     return {tool.definition.name: tool for tool in found if tool is not None}
 
 
-def tool_for(world: World, turn: Turn, name: str) -> Tool | None:
-    """The tool of that name, if the turn's agent has it."""
+def turn_tools(world: World, turn: Turn) -> dict[str, Tool]:
+    """
+    What the turn may call: its agent's tools; a delegate's, only what every agent above it has too, now and when it was started.
+
+    Handing on further is a delegate's own matter: whatever it hands on to is held to the same.
+    """
     agent = world.agents.get(turn.agent)
-    return agent_tools(world, agent).get(name) if agent is not None else None
+    tools = agent_tools(world, agent) if agent is not None else {}
+    parent = turn.delegate_of
+    if parent is None:
+        return tools
+    above = [agent_tools(world, world.agents[name]) if name in world.agents else {} for name in parent.path[:-1]]
+    return {name: tool for name, tool in tools.items() if is_delegate(tool) or (name in parent.tools and all(_has(each, tool) for each in above))}
+
+
+def is_delegate(tool: Tool) -> bool:
+    return tool.definition.kind == "delegate"
+
+
+def _has(tools: dict[str, Tool], tool: Tool) -> bool:
+    """The very same: another tool of that name is another tool."""
+    known = tools.get(tool.definition.name)
+    return known is not None and (known is tool or known.definition.digest() == tool.definition.digest())
+
+
+def tool_for(world: World, turn: Turn, name: str) -> Tool | None:
+    """The tool of that name, if the turn may call it."""
+    return turn_tools(world, turn).get(name)
 
 
 async def look(world: World, state: SessionState, turn: Turn, call: Call) -> Looked:
     tool = tool_for(world, turn, call.tool)
     if tool is None:
-        return Looked(call=call.call, problem=("unknown_tool", f"there is no tool {call.tool!r} here"))
+        return Looked(call=call.call, problem=_missing(world, turn, call.tool))
+    if is_delegate(tool) and turn.loop == "foreign":
+        return Looked(call=call.call, problem=("cannot_bind", "a loop of your own calls its agents itself; delegates are for Holdfast's"))
     # What was already validated is validated again as it stands: the same text in, the same text out.
     written = call.arguments if call.arguments is not None else call.made
     scene = scene_of(world, state, turn, call.call)
-    if tool.definition.kind in ("plain", "question"):
+    if tool.definition.kind in ("plain", "question", "delegate"):
         return _look(tool, written, scene)  # nothing of the world to look at: the arguments are all there is
     return await asyncio.get_running_loop().run_in_executor(_THREADS, _look, tool, written, scene)
+
+
+def _missing(world: World, turn: Turn, name: str) -> tuple[str, str]:
+    agent = world.agents.get(turn.agent)
+    if turn.delegate_of is not None and agent is not None and name in agent_tools(world, agent):
+        above = " > ".join(turn.delegate_of.path[:-1])
+        return "no_authority", f"{name!r} is not for you here: a delegate has no tool that {above} lacks"
+    return "unknown_tool", f"there is no tool {name!r} here"
 
 
 def _look(tool: Tool, written: str, scene: Scene) -> Looked:

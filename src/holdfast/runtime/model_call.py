@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.ports.model import Model, ModelFailed, ModelRequest, OnText, ToolSchema
-from holdfast.runtime.looking import agent_tools
+from holdfast.runtime.looking import turn_tools
 from holdfast.runtime.world import ModelTimes, World
 from holdfast.session.authority import TurnContext
 from holdfast.session.messages import ModelAnswer
@@ -38,7 +38,7 @@ def overhead_chars(world: World, turn: Turn, policy: Policy) -> int:
 
 
 def _shown(world: World, turn: Turn, policy: Policy) -> list[ToolDefinition]:
-    definitions = [tool.definition for tool in agent_tools(world, world.agent(turn.agent)).values()]
+    definitions = [tool.definition for tool in turn_tools(world, turn).values()]
     return [each for each in definitions if not isinstance(turn.context, TurnContext) or offered(turn.context, each, policy)]
 
 

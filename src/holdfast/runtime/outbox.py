@@ -47,6 +47,8 @@ def owed_by(channels: Mapping[str, Channel], before: SessionState, events: Seque
             case ApprovalRequested():
                 told = Told(id=event.approval, session=before.session, tool=event.tool, kind=event.kind)
                 found.extend(_to_all(channels, before, event.turn, event.approval, "prompt", msgspec.json.encode(told).decode()))
+            case TurnEnded() if before.parent is not None:
+                pass  # a delegate answers to the call that started it, and to nobody else
             case TurnEnded(outcome="completed", reply=str() as reply):
                 found.extend(_to_all(channels, before, event.turn, "reply", "reply", reply))
             case TurnEnded(outcome=outcome):

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.ids import ApprovalId, CallId, GrantId, InstanceId, ReminderId, SessionId, TurnId
 from holdfast.session.authority import TurnContext
+from holdfast.session.events import DelegateOf
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.messages import Usage
 from holdfast.session.schedule import Cron, in_words
@@ -63,6 +64,7 @@ class ApprovalReport(msgspec.Struct, frozen=True, kw_only=True):
     dangerous: bool = False
     quoted_speakers: tuple[str, ...] = ()
     principal: str | None = None
+    path: tuple[str, ...] = ()  # of a delegate's prompt: the agents, from the one that a person asked to the one that asks
 
 
 class TurnReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,6 +152,25 @@ class ReminderReport(msgspec.Struct, frozen=True, kw_only=True):
     asserted_by: str | None = None
 
 
+class ParentReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose call a delegate's session works for."""
+
+    session: SessionId
+    turn: TurnId
+    call: CallId
+    path: tuple[str, ...]  # agents, from the one that a person asked to this one
+
+
+class DelegateReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One delegate that a call of this session started."""
+
+    session: SessionId
+    agent: str
+    turn: TurnId
+    call: CallId
+    outcome: str | None  # of its turn, or lost; None: at work, or waiting for a person
+
+
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     session: SessionId
     instance: InstanceId
@@ -168,6 +189,8 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: tuple[DeliveryReport, ...] = ()  # not confirmed: under way, given up, or in doubt
     memory: tuple[RecallReport, ...] = ()  # of the last turns that were given any
     reminders: tuple[ReminderReport, ...] = ()  # those that stand, the next one first
+    parent: ParentReport | None = None  # of a delegate's session
+    delegates: tuple[DelegateReport, ...] = ()  # the last ones that ended, then those at work
 
 
 def iso(at: int) -> str:
@@ -186,11 +209,18 @@ def arguments_of(text: str) -> Any:
 
 
 def approval_report(
-    session: SessionId, instance: InstanceId, turn: Turn | None, approval: Approval, *, context: TurnContext | None = None
+    session: SessionId,
+    instance: InstanceId,
+    turn: Turn | None,
+    approval: Approval,
+    *,
+    context: TurnContext | None = None,
+    parent: DelegateOf | None = None,
 ) -> ApprovalReport:
     asked, answer = approval.asked, approval.answer
     if turn is not None and isinstance(turn.context, TurnContext):
         context = turn.context
+    parent = turn.delegate_of if turn is not None else parent
     state = "closed" if approval.closed_as is not None else "answered" if answer is not None else "requested"
     return ApprovalReport(
         id=asked.approval,
@@ -220,6 +250,7 @@ def approval_report(
         dangerous=asked.dangerous,
         quoted_speakers=context.quoted_speakers if context else (),
         principal=context.principal.value if context else None,
+        path=parent.path if parent is not None else (),
     )
 
 

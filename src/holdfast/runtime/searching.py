@@ -128,7 +128,7 @@ class _Reading:
                 context = restore(accepted.context, session=self._session, instance=self._instance)
                 circle = (context.audience.value, context.boundary) if isinstance(context, TurnContext) else ("", "")
                 self._circles[accepted.turn] = circle
-                who = context.requester if isinstance(context, TurnContext) else None
+                who = context.requester if isinstance(context, TurnContext) and accepted.kind != "delegate" else None
                 self._say(record, accepted.turn, "request", who, accepted.text)
             case TurnEnded(turn=turn, reply=str() as reply):
                 self._say(record, turn, "reply", None, reply)

@@ -6,7 +6,6 @@ or paused. Nothing here decides anything about a turn; that is `session/`. Nothi
 """
 
 import asyncio
-import base64
 import logging
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -17,13 +16,14 @@ from typing import Any, Self
 import msgspec
 
 from holdfast.errors import Busy, CannotDrive, HoldfastError, Refused, Untrusted, Unusable
-from holdfast.ids import ApprovalId, GrantId, InstanceId, ReminderId, SessionId, TurnId, session_id
+from holdfast.ids import ApprovalId, GrantId, ReminderId, SessionId, TurnId, session_id
 from holdfast.ports.journal_store import Check, Draft, Record
 from holdfast.ports.tools import InvalidArguments
 from holdfast.runtime import listing, reminding
 from holdfast.runtime.attempt import finish
 from holdfast.runtime.compactor import CompactionReport, Compactor
-from holdfast.runtime.driver import Driver, Until, why_not
+from holdfast.runtime.delegating import Delegation, refuse_delegates_name
+from holdfast.runtime.driver import Driver, Until, the_one, why_not
 from holdfast.runtime.feed import Feed
 from holdfast.runtime.following import follow_session, wait_for
 from holdfast.runtime.foreign import ForeignTurn
@@ -31,6 +31,7 @@ from holdfast.runtime.granting import proposed_grant
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Also, Ledger
 from holdfast.runtime.looking import tool_for
+from holdfast.runtime.minting import new_instance
 from holdfast.runtime.outbox import owed_by
 from holdfast.runtime.recalling import remembers
 from holdfast.runtime.reports import (
@@ -67,17 +68,12 @@ from holdfast.session.decide_life import delivery_id
 from holdfast.session.events import InputKind, SessionBorn
 from holdfast.session.evolve import find_turn
 from holdfast.session.home_events import GrantActivated, GrantDropped
-from holdfast.session.react import react, unsettled
-from holdfast.session.state import CallStatus, Phase, SessionState
+from holdfast.session.react import FIRST_TURN, is_wanted, owes_report, react, unsettled
+from holdfast.session.state import CallStatus, Delegate, Phase, SessionState
 
 HTTP_CHANNEL = "http"
 
 _log = logging.getLogger("holdfast.service")
-
-
-def new_instance() -> InstanceId:
-    """130 bits that nobody can guess: one life of a session."""
-    return InstanceId(base64.b32encode(secrets.token_bytes(17)).decode().lower()[:26])
 
 
 class Service:
@@ -88,6 +84,7 @@ class Service:
         self.feed = Feed()
         self.home = HomeLedger(world.store)
         self.shelf = Shelf(world.store, also=self._also, on_sealed=lambda session, instance: listing.note_sealed(world, session, instance))
+        self.delegation = Delegation(world, self.shelf)
         self._stack = AsyncExitStack()
         self._listener: asyncio.Task[None] | None = None
 
@@ -111,6 +108,9 @@ class Service:
             if self.world.memory is not None:
                 self.world.memory.close()
             await self.world.store.close()
+
+    def _driver(self, ledger: Ledger) -> Driver:
+        return Driver(self.world, ledger, self.home, self.feed, self.delegation)
 
     def _also(self) -> Also | None:
         channels = self.world.channels()
@@ -144,8 +144,9 @@ class Service:
         self._refuse_secrets(text)
         await self._ensure(name, by=_who(source))
         async with self.shelf.use(name) as ledger:
-            driver = Driver(self.world, ledger, self.home, self.feed)
+            driver = self._driver(ledger)
             accept = self._accepting(ledger.state, text, source, agent, model, dedup, workspace, default_workspace, kind)
+            accept = msgspec.structs.replace(accept, asked_below=await self._asked_below(ledger.state))
             claimed = wait and await self._try_claim_quietly(driver, accept)
             try:
                 accepted = await self._accept(ledger, accept, claimed=claimed)
@@ -213,13 +214,13 @@ class Service:
         return outcome.decided[1].outcome
 
     async def _not_new(self, ledger: Ledger, known: Duplicate | OnlyAnAnswerWord, driver: Driver | None, *, wait: bool) -> TurnReport:
-        report = await turn_report(ledger, known.turn)
+        report = await self._told(ledger, known.turn)
         if isinstance(known, OnlyAnAnswerWord):
             hint = f"holdfast approvals answer {known.approvals[0]} approve_once"
             told = ErrorReport("answer_word", "a plain word is no answer to a prompt; nothing was approved or replaced", hint)
             return msgspec.structs.replace(report, error=told)
         if wait and report.outcome in ("running", "queued"):
-            own = driver or Driver(self.world, ledger, self.home, self.feed)
+            own = driver or self._driver(ledger)
             return await self._see_through(ledger, own, known.turn, claimed=driver is not None, wait=True)
         return report
 
@@ -230,6 +231,7 @@ class Service:
     async def _ensure(self, session: SessionId, *, by: str) -> None:
         if await self.world.store.current(session) is not None:
             return
+        refuse_delegates_name(session)
         instance = new_instance()
         born = SessionBorn(session=session, instance=instance, origin="created", by=by)
         try:
@@ -245,8 +247,78 @@ class Service:
     async def _see_through(self, ledger: Ledger, driver: Driver, turn: TurnId, *, claimed: bool, wait: bool) -> TurnReport:
         if not wait:
             return await turn_report(ledger, turn)
+        await self._drive_turn(ledger, driver, turn, claimed=claimed)
+        return await self._told(ledger, turn)
+
+    async def _told(self, ledger: Ledger, turn: TurnId | None) -> TurnReport:
+        """A turn as it stands; what its delegates ask people is what it waits for."""
+        report = await turn_report(ledger, turn)
+        open_turn = find_turn(ledger.state, turn) if turn is not None else None
+        if open_turn is None or not open_turn.delegated:
+            return report
+        asked = (*report.approvals, *await self.delegation.prompts_below(open_turn))
+        return msgspec.structs.replace(report, approvals=asked, outcome="waiting" if asked and open_turn.parked else report.outcome)
+
+    async def _asked_below(self, state: SessionState) -> dict[TurnId, tuple[ApprovalId, ...]]:
+        parked = [turn for turn in state.turns.values() if turn.delegated]
+        return {turn.turn: tuple(each.id for each in await self.delegation.prompts_below(turn)) for turn in parked}
+
+    async def _drive_turn(self, ledger: Ledger, driver: Driver, turn: TurnId, *, claimed: bool = False) -> None:
+        """To its end, or to a pause that only a person ends: what its delegates can do without one is done."""
         await self._drive_until(ledger, driver, _over_or_parked(turn), claimed=claimed)
-        return await turn_report(ledger, turn)
+        while await self._moved_below(ledger, turn):
+            await self._drive_until(ledger, driver, _over_or_parked(turn))
+
+    async def _moved_below(self, ledger: Ledger, turn: TurnId) -> bool:
+        """Drive the delegates of a parked turn, side by side, as far as they come. True: one of them ended, and the turn may go on."""
+        await self.delegation.settle_lost(ledger)
+        before = find_turn(ledger.state, turn)
+        if before is None or not before.delegated:
+            return False
+        children = [call.delegate for call in before.delegated if call.delegate is not None]
+        try:
+            async with asyncio.TaskGroup() as group:
+                drives = [group.create_task(self._drive_below(child)) for child in children]
+        except BaseExceptionGroup as errors:
+            raise the_one(errors) from None
+        await ledger.look()
+        await self.delegation.settle_lost(ledger)
+        after = find_turn(ledger.state, turn)
+        if after is None or len(after.delegated) < len(before.delegated):
+            return True
+        if hindered := next((each.result() for each in drives if each.result() is not None), None):
+            raise hindered
+        return False
+
+    async def _drive_below(self, child: Delegate) -> HoldfastError | None:
+        """One delegate to its end or its pause. What hinders it is said by whoever waits for it, after its siblings had their chance."""
+        try:
+            async with self.shelf.use(child.session) as ledger:
+                driver = self._driver(ledger)
+                try:
+                    await ledger.commit(Expire(), check=Check.FENCE)
+                    await self._drive_turn(ledger, driver, FIRST_TURN)
+                finally:
+                    await self._leave(ledger, driver)
+        except HoldfastError as exc:
+            return exc
+        return None
+
+    async def _drive_up(self, ledger: Ledger) -> TurnReport | None:
+        """After a delegate moved: drive on whoever waits for it, up to the request that a person made, and tell of that. None: it is nobody's delegate."""
+        parent = ledger.state.parent
+        if parent is None or await self.world.store.current(parent.session) != parent.instance:
+            return None
+        async with self.shelf.use(parent.session) as above:
+            driver = self._driver(above)
+            try:
+                if above.journal.sealed is None and ledger.state.reported:
+                    with suppress(CannotDrive):  # the delegate's own end stands; who has what the parent needs goes on
+                        await self._drive_turn(above, driver, parent.turn)
+                return await self._drive_up(above) or await self._told(above, parent.turn)
+            finally:
+                if above.journal.sealed is None:
+                    await self._leave(above, driver)
 
     async def _drive_until(self, ledger: Ledger, driver: Driver, until: Until, *, claimed: bool = False) -> None:
         """
@@ -273,6 +345,9 @@ class Service:
             await driver.run(until)
         finally:
             await driver.give_up()
+        for child in tuple(ledger.state.delegates.values()):
+            if not is_wanted(ledger.state, child):
+                await self._drive_below(child)  # it was cancelled, and ends once what it had started has
         # Whoever gives up looks once more: what came in between the last look and the release is told to all.
         await ledger.look()
         if react(ledger.state):
@@ -331,11 +406,14 @@ class Service:
             asserted_by=asserted_by,
         )
         async with self.shelf.use(session) as ledger:
-            driver = Driver(self.world, ledger, self.home, self.feed)
+            driver = self._driver(ledger)
             try:
+                if await self.delegation.stop_if_unwanted(ledger):
+                    await self.delegation.report(ledger)
                 answered = await self._record_answer(ledger, command)
                 self.world.notifier.notify(session)
-                return await self._after_answer(ledger, driver, approval, answered, wait=wait)
+                report = await self._after_answer(ledger, driver, approval, answered, wait=wait)
+                return await self._answered_above(ledger, report) if wait else report
             except Refused as refused:
                 if wait and refused.code == "expired":
                     await self._go_on_without(ledger, driver, approval)
@@ -366,12 +444,21 @@ class Service:
             _log.warning("%s: the grant %s waits for its activation: %s", ledger.session, grant.grant, exc.message)
         return answered
 
+    async def _answered_above(self, ledger: Ledger, report: AnswerReport) -> AnswerReport:
+        """Of a delegate's prompt: whoever waits for it goes on, and the request that a person made is told of. The answer stands, whatever hinders that."""
+        try:
+            above = await self._drive_up(ledger)
+        except HoldfastError as exc:
+            return msgspec.structs.replace(report, reason=exc.message, turn=msgspec.structs.replace(report.turn, error=ErrorReport.of(exc)))
+        return report if above is None else msgspec.structs.replace(report, turn=above)
+
     async def _go_on_without(self, ledger: Ledger, driver: Driver, approval: ApprovalId) -> None:
         """The prompt's time is over, which is journalled by now and denies it: its turn goes on. What hinders that is said to whoever drives next."""
         where = ledger.state.approvals.get(approval)
         if where is not None and where[0] in ledger.state.turns:
             with suppress(HoldfastError):
-                await self._drive_until(ledger, driver, _over_or_parked(where[0]))
+                await self._drive_turn(ledger, driver, where[0])
+                await self._drive_up(ledger)
 
     @staticmethod
     async def _commit_answer(ledger: Ledger, command: AnswerApproval) -> Answered:
@@ -404,14 +491,14 @@ class Service:
             result = "handed_on" if _waits_for_a_driver(ledger.state, answered) else "started"
             return AnswerReport(result=result, reason=None, turn=await turn_report(ledger, answered.turn))
         try:
-            await self._drive_until(ledger, driver, _over_or_parked(answered.turn))
+            await self._drive_turn(ledger, driver, answered.turn)
         except CannotDrive as exc:
             return await self._stopped_short(ledger, answered, "handed_on", exc)
         except HoldfastError as exc:
             # The answer is durable: it was not refused, whatever hindered what came after it.
             return await self._stopped_short(ledger, answered, "started" if _is_started(ledger, answered) else "handed_on", exc)
         self._raise_if_voided(ledger, approval, answered)
-        return AnswerReport(result="started", reason=None, turn=await turn_report(ledger, answered.turn))
+        return AnswerReport(result="started", reason=None, turn=await self._told(ledger, answered.turn))
 
     @staticmethod
     def _raise_if_voided(ledger: Ledger, approval: ApprovalId, answered: Answered) -> None:
@@ -436,21 +523,28 @@ class Service:
             outcome = await ledger.commit(Expire(), Cancel(by=by, turn=turn, may_all=may_all), check=Check.FENCE)
             self.world.notifier.notify(ledger.session)
             cancelled: tuple[TurnId, ...] = outcome.decided[1].outcome or ()
+            await self.delegation.stop_unwanted_below(ledger)
+            await self.delegation.report(ledger)
             listing.note(self.world, ledger)
             return tuple([await turn_report(ledger, each) for each in cancelled])
 
     async def resume(self, session: str, *, by: str, model: str | None = None) -> TurnReport:
         """Drive on whatever is owed, until nothing is."""
         async with self.shelf.use(session_id(session)) as ledger:
-            driver = Driver(self.world, ledger, self.home, self.feed)
+            driver = self._driver(ledger)
             try:
                 await ledger.commit(Expire(), check=Check.FENCE)
                 await reminding.fire_due(self.world, ledger)
+                await self.delegation.settle_lost(ledger)
                 if model is not None:
                     await self._give_model(ledger, model, by=by)
                 before = _subject(ledger.state)
                 await self._drive_until(ledger, driver, _nothing_owed)
-                return await turn_report(ledger, before)
+                for turn in tuple(ledger.state.turns):
+                    while await self._moved_below(ledger, turn):
+                        await self._drive_until(ledger, driver, _nothing_owed)
+                await self._drive_up(ledger)
+                return await self._told(ledger, before)
             finally:
                 await self._leave(ledger, driver)
 
@@ -485,7 +579,7 @@ class Service:
 
     async def owing(self) -> Sequence[SessionId]:
         """Sessions in which a driver could do something now, from the index; those behind their journal are opened."""
-        return await listing.owing(self.world, self.shelf)
+        return await listing.owing(self.world, self.shelf, sealed=(await self.home.refresh()).sealed)
 
     # --- reminders
 
@@ -547,7 +641,7 @@ class Service:
         self._refuse_secrets(text)
         await self._ensure(name, by=_who(source))
         async with self.shelf.use(name) as ledger:
-            driver = Driver(self.world, ledger, self.home, self.feed)
+            driver = self._driver(ledger)
             try:
                 await self._claim_or_say_busy(ledger, driver)
                 accept = self._accepting(ledger.state, text, source, agent, None, None, workspace, None, "message")
@@ -583,7 +677,7 @@ class Service:
     async def turn(self, session: str, turn: TurnId) -> TurnReport:
         async with self.shelf.use(session_id(session)) as ledger:
             await ledger.refresh()
-            return await turn_report(ledger, turn)
+            return await self._told(ledger, turn)
 
     async def sessions(
         self, *, after: SessionId | None = None, limit: int | None = None, sees: listing.Sees | None = None
@@ -616,9 +710,10 @@ class Service:
             if await reminding.fire_due(self.world, ledger):
                 listing.note(self.world, ledger)
                 self.world.notifier.notify(session)
+            await self.delegation.settle_lost(ledger)
             if _nothing_owed(ledger.state) or why_not(self.world, ledger.state) is not None:
                 return
-            driver = Driver(self.world, ledger, self.home, self.feed)
+            driver = self._driver(ledger)
             try:
                 if await driver.claim():
                     await self._drive(ledger, driver, until or _never)
@@ -640,7 +735,9 @@ def _over_or_parked(turn: TurnId) -> Until:
         if any(each.turn == turn for each in state.queued):
             return False
         open_turn = find_turn(state, turn)
-        return open_turn is None or (open_turn.phase is Phase.PARKED and bool(open_turn.waiting))
+        if open_turn is None:
+            return not owes_report(state)
+        return open_turn.phase is Phase.PARKED and (bool(open_turn.waiting) or open_turn.only_waits)
 
     return over_or_parked
 

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from holdfast.ids import TurnId
 from holdfast.runtime.ledger import Ending, Ledger, record_at
 from holdfast.runtime.reports import (
+    DelegateReport,
     DeliveryReport,
     ErrorReport,
+    ParentReport,
     RecallReport,
     ReminderReport,
     SealedReport,
@@ -113,12 +115,24 @@ async def session_report(ledger: Ledger) -> SessionReport:
         deliveries=tuple(_deliveries(state)),
         memory=tuple(RecallReport(turn=each.turn, items=each.items, degraded=each.degraded) for each in state.recalls),
         reminders=() if mark is not None else tuple(_reminders(ledger)),
+        parent=_parent(state),
+        delegates=tuple(_delegates(state)),
     )
 
 
 def _reminders(ledger: Ledger) -> Iterator[ReminderReport]:
     for each in sorted(ledger.state.reminders.values(), key=lambda each: (each.next_at, each.reminder)):
         yield reminder_report(ledger.session, ledger.instance, each)
+
+
+def _parent(state: SessionState) -> ParentReport | None:
+    parent = state.parent
+    return ParentReport(session=parent.session, turn=parent.turn, call=parent.call, path=parent.path) if parent is not None else None
+
+
+def _delegates(state: SessionState) -> Iterator[DelegateReport]:
+    for each in (*(ended for _, ended in state.delegates_ended.items()), *state.delegates.values()):
+        yield DelegateReport(session=each.session, agent=each.agent, turn=each.turn, call=each.call, outcome=each.ended)
 
 
 def _deliveries(state: SessionState) -> Iterator[DeliveryReport]:

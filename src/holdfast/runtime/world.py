@@ -29,6 +29,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     instructions: str = ""
     tools: tuple[str, ...] = ()
+    delegates: tuple[str, ...] = ()  # agents it may hand tasks to, by name
 
 
 class ModelTimes(msgspec.Struct, frozen=True):

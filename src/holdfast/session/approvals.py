@@ -14,6 +14,7 @@ from holdfast.session.authority import TurnContext
 from holdfast.session.events import ApprovalRequested, OptionOffered
 from holdfast.session.plan import Binding, ToolDefinition
 from holdfast.session.policy import Ask, granted_arguments
+from holdfast.session.rendering import render
 
 APPROVE_ONCE = "approve_once"
 APPROVE_SESSION = "approve_session"
@@ -46,14 +47,15 @@ def plan_digest(*, context: TurnContext, call: CallId, definition: ToolDefinitio
     return blake3(msgspec.json.encode(parts)).hexdigest()
 
 
-def shown(binding: Binding, ask: Ask) -> str:
-    """The prompt's text: warnings first, then what would run, complete."""
+def shown(binding: Binding, ask: Ask, path: tuple[str, ...] = ()) -> str:
+    """The prompt's text: who asks for whom, where that is a delegate; warnings; then what would run, complete."""
+    asks = [f"{' > '.join(render(name).text for name in path)} asks"] if path else []
     head = [f"! {warning}" for warning in binding.warnings]
     if not binding.confined:
         head.insert(0, "! runs UNCONFINED: it could read keys and answer prompts on this machine")
     if ask.in_doubt_twin:
         head.append("! an earlier attempt of this very call is in doubt: it may have happened already")
-    return "\n".join([*head, binding.display])
+    return "\n".join([*asks, *head, binding.display])
 
 
 def folder_of(definition: ToolDefinition, binding: Binding) -> str | None:
@@ -65,8 +67,10 @@ def folder_of(definition: ToolDefinition, binding: Binding) -> str | None:
     return None
 
 
-def options_for(definition: ToolDefinition, binding: Binding, ask: Ask, choices: tuple[str, ...] = ()) -> tuple[OptionOffered, ...]:
-    """In the fixed order; what is not safe to remember is not offered."""
+def options_for(
+    definition: ToolDefinition, binding: Binding, ask: Ask, choices: tuple[str, ...] = (), *, path: tuple[str, ...] = ()
+) -> tuple[OptionOffered, ...]:
+    """In the fixed order; what is not safe to remember is not offered, and nothing is remembered of what a delegate was allowed."""
     if definition.kind == "question":
         chosen = [OptionOffered(choice, f"answers: {choice}") for choice in choices]
         return (*chosen, OptionOffered(ANSWER, "answers in your own words; it grants nothing"), OptionOffered(DENY, "declines to answer"))
@@ -75,7 +79,7 @@ def options_for(definition: ToolDefinition, binding: Binding, ask: Ask, choices:
     if not binding.confined:
         return (once, deny)
     edit = OptionOffered(EDIT, "other arguments instead: shown again before anything runs")
-    if not binding.readable or ask.in_doubt_twin:
+    if not binding.readable or ask.in_doubt_twin or path:
         return (once, edit, deny)
     what = "this exact command" if definition.kind == "shell" else f"{definition.name} with these exact arguments"
     offered = [once, OptionOffered(APPROVE_SESSION, f"{what}, in this session")]
@@ -100,13 +104,14 @@ def request(
     prompt: int,
     now: int,
     choices: tuple[str, ...] = (),
+    path: tuple[str, ...] = (),
 ) -> ApprovalRequested | None:
     """The prompt as it is journalled; None when it is too long for a person to judge."""
-    display = shown(binding, ask)
+    display = shown(binding, ask, path)
     if len(display) > limits.DISPLAY_CHARS_MAX:
         return None
     question = definition.kind == "question"
-    options = options_for(definition, binding, ask, choices)
+    options = options_for(definition, binding, ask, choices, path=path)
     names = {each.option for each in options}
     return ApprovalRequested(
         approval=approval_id(context.instance, call, prompt),

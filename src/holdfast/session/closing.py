@@ -5,7 +5,7 @@ A decision that takes several records (a denial and its result, a supersede and 
 rest off, `react` owes a `Finish`, and these are the records that follow.
 """
 
-from holdfast.ids import InputId
+from holdfast.ids import CallId, InputId
 from holdfast.session.events import ApprovalAnswered, ApprovalClosed, CallFinished, CallOutcome, PromptKind, SessionEvent, TurnEnded
 from holdfast.session.state import Call, CallStatus, Turn
 
@@ -43,11 +43,15 @@ def owed_result(turn: Turn, call: Call) -> CallFinished | None:
     return result_of_answer(call, approval.asked.kind, approval.answer) if approval.answer is not None else None
 
 
-def superseding(turn: Turn, by: InputId) -> list[SessionEvent]:
-    """Every call not started gets a synthetic result, answered ones too: the person has moved on."""
+def superseding(turn: Turn, by: InputId, *, ended: CallId | None = None) -> list[SessionEvent]:
+    """
+    Every call not started gets a synthetic result, answered ones too: the person has moved on.
+
+    Delegates at work are stopped first, and end with what they did; the turn ends after them. `ended` is a call that just finished.
+    """
     events: list[SessionEvent] = []
     for call in turn.calls:
-        if call.status is CallStatus.FINISHED:
+        if call.status in (CallStatus.FINISHED, CallStatus.DELEGATED):
             continue
         if (owed := owed_result(turn, call)) is not None:
             events.append(owed)
@@ -63,5 +67,7 @@ def superseding(turn: Turn, by: InputId) -> list[SessionEvent]:
                 )
             )
         events.append(result_of_closing(turn, call, "superseded"))
+    if any(call.status is CallStatus.DELEGATED and call.call != ended for call in turn.calls):
+        return events
     events.append(TurnEnded(turn=turn.turn, outcome="superseded", code="superseded", message="a later message took its place", by_input=by))
     return events

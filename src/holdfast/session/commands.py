@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.ids import ApprovalId, CallId, ReminderId, TurnId
+from holdfast.ids import ApprovalId, CallId, InstanceId, ReminderId, SessionId, TurnId
 from holdfast.session.authority import MessageSource, TurnContext, Workspace
 from holdfast.session.events import CallOutcome, InputKind, Loop
 from holdfast.session.home_events import GrantProposed
@@ -37,6 +37,7 @@ class AcceptInput(Command, frozen=True):
     kind: InputKind = "message"
     loop: Loop = "ours"
     context: TurnContext | None = None
+    asked_below: Mapping[TurnId, tuple[ApprovalId, ...]] = {}  # prompts of parked turns' delegates, which stand in other sessions
 
 
 class StartTurn(Command, frozen=True):
@@ -93,6 +94,15 @@ class DecideCalls(Command, frozen=True):
     grants: tuple[GrantProposed, ...] = ()
 
 
+class NewDelegate(msgspec.Struct, frozen=True, kw_only=True):
+    """The session that a call to a delegate would start. `tools` is what the calling agent has."""
+
+    agent: str
+    session: SessionId
+    instance: InstanceId
+    tools: tuple[str, ...]
+
+
 class StartTool(Command, frozen=True):
     """Everything is prepared: look at it once more under the policy of now, then make the start durable."""
 
@@ -102,6 +112,29 @@ class StartTool(Command, frozen=True):
     grants: tuple[GrantProposed, ...]
     epoch: int
     process: dict[str, Any] | None = None
+    delegate: NewDelegate | None = None
+
+
+class ReportDelegate(Command, frozen=True):
+    """How a delegate's turn ended, told to the call that waits for it. Of a call that waits no longer, only that it ended is kept."""
+
+    call: CallId
+    session: SessionId
+    instance: InstanceId
+    ended: str
+    outcome: CallOutcome
+    text: str
+    code: str | None = None
+    output: str | None = None
+    prompts: int = 0
+    doubts: tuple[str, ...] = ()
+    usage: Usage = Usage()
+
+
+class MarkReported(Command, frozen=True):
+    """The delegate's parent knows, or is gone."""
+
+    became: Literal["reported", "dropped"]
 
 
 class FinishCall(Command, frozen=True):
@@ -115,7 +148,10 @@ class FinishCall(Command, frozen=True):
 
 
 class ParkTurn(Command, frozen=True):
+    """`born`: calls whose delegates are known to exist. A turn is not parked on one that may not: nobody would bring it into the world."""
+
     turn: TurnId
+    born: tuple[CallId, ...] = ()
 
 
 class ResumeTurn(Command, frozen=True):
@@ -267,6 +303,8 @@ SessionCommand = (
     | DecideCalls
     | StartTool
     | FinishCall
+    | ReportDelegate
+    | MarkReported
     | ParkTurn
     | ResumeTurn
     | EndTurn

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, assert_never
 
 from holdfast.errors import InvariantBroken
-from holdfast.session import decide_answers, decide_calls, decide_inputs, decide_life, decide_memory, decide_reminders, decide_turns
+from holdfast.session import decide_answers, decide_calls, decide_delegates, decide_inputs, decide_life, decide_memory, decide_reminders, decide_turns
 from holdfast.session.commands import (
     AcceptInput,
     AnswerApproval,
@@ -24,6 +24,7 @@ from holdfast.session.commands import (
     FireReminders,
     GiveModel,
     MarkDelivery,
+    MarkReported,
     ParkTurn,
     ProposeCalls,
     QueueDelivery,
@@ -31,6 +32,7 @@ from holdfast.session.commands import (
     RecordRecall,
     RecordTurnCompaction,
     Recover,
+    ReportDelegate,
     ResumeTurn,
     SessionCommand,
     SetReminder,
@@ -79,6 +81,10 @@ def decide(state: SessionState, command: SessionCommand, *, now: int) -> Decided
             return decide_calls.start_tool(state, command, now)
         case FinishCall():
             return decide_calls.finish_call(state, command)
+        case ReportDelegate():
+            return decide_delegates.report_delegate(state, command)
+        case MarkReported():
+            return decide_delegates.mark_reported(state, command)
         case AnswerApproval():
             return decide_answers.answer_approval(state, command, now)
         case Expire():

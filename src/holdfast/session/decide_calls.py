@@ -4,7 +4,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.errors import InvariantBroken
-from holdfast.session import approvals
+from holdfast.session import approvals, decide_delegates
 from holdfast.session.authority import LostContext, TurnContext
 from holdfast.session.commands import DecideCalls, FinishCall, ProposeCalls, StartTool
 from holdfast.session.decide_turns import calls_bound, calls_made, cancelling, settle_calls, too_many_calls
@@ -101,6 +101,8 @@ def _decide_one(state: SessionState, turn: Turn, call: Call, looked: Looked, com
         return _finished(turn, call, "denied", f"Not run: {turn.context.reason}.", "no_authority")
     if looked.problem is not None:
         return _problem(turn, call, looked.problem)
+    if over := _delegate_bound(state, turn, looked):
+        return _finished(turn, call, "denied", f"Not run: {over[1]}.", over[0])
     context = turn.context
     verdict = _judge(state, context, call, looked, command.policy, command.grants)
     match verdict:
@@ -139,6 +141,11 @@ def _judge(state: SessionState, context: TurnContext, call: Call, looked: Looked
     )
 
 
+def _delegate_bound(state: SessionState, turn: Turn, looked: Looked) -> tuple[str, str] | None:
+    is_delegate = looked.definition is not None and looked.definition.kind == "delegate"
+    return decide_delegates.bound_reached(state, turn) if is_delegate else None
+
+
 def _found(looked: Looked) -> tuple[ToolDefinition, str, Binding]:
     if looked.definition is None or looked.arguments is None or looked.binding is None:
         raise InvariantBroken("a look without a problem must have found a definition, arguments and a binding")
@@ -152,7 +159,7 @@ def _problem(turn: Turn, call: Call, problem: tuple[str, str]) -> CallFinished:
 
 def _ask(state: SessionState, turn: Turn, call: Call, looked: Looked, ask: Ask, policy: Policy, prompts: int, now: int) -> SessionEvent:
     definition, arguments, binding = _found(looked)
-    if prompts >= policy.prompts_per_turn_max:
+    if prompts >= _prompts_max(state, policy):
         text = f"Not run: this turn has asked {prompts} times, which is its bound."
         return _finished(turn, call, "denied", text, "prompt_budget")
     if sum(each.phase is Phase.PARKED for each in state.turns.values()) >= limits.PARKED_TURNS_MAX:
@@ -170,11 +177,17 @@ def _ask(state: SessionState, turn: Turn, call: Call, looked: Looked, ask: Ask, 
         prompt=call.prompts + 1,
         now=now,
         choices=_choices(arguments) if definition.kind == "question" else (),
+        path=state.parent.path if state.parent is not None else (),
     )
     if asked is None:
         text = f"Not run: what would run is longer than the {limits.DISPLAY_CHARS_MAX} characters a person can be shown."
         return _finished(turn, call, "denied", text, "too_long")
     return asked
+
+
+def _prompts_max(state: SessionState, policy: Policy) -> int:
+    """A delegate asks out of what was left to its parent."""
+    return policy.prompts_per_turn_max if state.parent is None else min(policy.prompts_per_turn_max, state.parent.prompts_max)
 
 
 class _Question(msgspec.Struct):
@@ -208,6 +221,10 @@ def start_tool(state: SessionState, command: StartTool, now: int) -> Decided:
         return Decided(stopped)
     looked = command.looked
     definition, arguments, _ = _found(looked)
+    if definition.kind == "delegate":
+        if command.delegate is None:
+            raise InvariantBroken(f"{definition.name} was started as a tool")
+        return Decided((decide_delegates.started(turn, call, command.delegate, arguments, command.epoch),), outcome=1)
     started = ToolStarted(
         turn=turn.turn,
         call=call.call,
@@ -228,6 +245,8 @@ def _stopped(state: SessionState, turn: Turn, context: TurnContext, call: Call, 
     looked, policy = command.looked, command.policy
     if looked.problem is not None:
         return _voided(turn, call, f"Not run: {looked.problem[1]}", looked.problem[0])
+    if over := _delegate_bound(state, turn, looked):
+        return _voided(turn, call, f"Not run: {over[1]}.", over[0])
     if call.approval is not None:
         return _approval_stopped(state, turn, context, call, command, now)
     if _allowed_digest(context, call, looked) != call.digest:

@@ -1,12 +1,13 @@
 """Taking messages in, and turning the queue into turns."""
 
 import re
+from collections.abc import Mapping
 from itertools import takewhile
 
 import msgspec
 
 from holdfast import limits
-from holdfast.ids import ApprovalId, InputId, TurnId, turn_id
+from holdfast.ids import DELEGATE_CHANNEL, ApprovalId, InputId, TurnId, turn_id
 from holdfast.session.authority import LostContext, TurnContext, context_from_source, may_supersede, same_authority
 from holdfast.session.closing import superseding
 from holdfast.session.commands import AcceptInput, StartTurn
@@ -14,6 +15,8 @@ from holdfast.session.decided import NOTHING, Decided, refused
 from holdfast.session.events import InputAccepted, TurnEnded, TurnStarted
 from holdfast.session.evolve import dedup_key, text_digest
 from holdfast.session.state import Approval, Input, SessionState, Turn
+
+DELEGATE_HINT = "write to the session it works for; its prompts can be answered, and it can be cancelled"
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -55,6 +58,8 @@ def is_answer_word(text: str) -> bool:
 def accept_input(state: SessionState, command: AcceptInput, now: int) -> Decided:
     ordinal = state.inputs + 1
     turn = turn_id(ordinal)
+    if (flaw := _not_for_people(state, command)) is not None:
+        return flaw
     if command.context is None:
         context = context_from_source(command.source, session=state.session, instance=state.instance, turn=turn, workspace=command.workspace)
     elif (command.context.session, command.context.instance) != (state.session, state.instance):
@@ -70,7 +75,7 @@ def accept_input(state: SessionState, command: AcceptInput, now: int) -> Decided
     replaced = _replaced(state, command, context, now)
     # A person's word at a prompt; a webhook that posts "ok" answers nobody, and is a message like any other.
     is_word = command.kind == "message" and context.interactive and is_answer_word(command.text)
-    if is_word and (asked := _asked_of(state, context.requester, replaced, now)):
+    if is_word and (asked := _asked_of(state, context.requester, replaced, now, command.asked_below)):
         return Decided(outcome=asked)
     if command.policy.on_message != "supersede":
         replaced = ()
@@ -92,6 +97,18 @@ def accept_input(state: SessionState, command: AcceptInput, now: int) -> Decided
     return Decided((accepted, *closing), outcome=Accepted(accepted.input, turn))
 
 
+def _not_for_people(state: SessionState, command: AcceptInput) -> Decided | None:
+    """A delegate's session takes its one task, handed down with its authority; people answer its prompts, or cancel it."""
+    handed_down = command.kind == "delegate" and command.context is not None
+    is_delegates = state.parent is not None or state.session.startswith(f"{DELEGATE_CHANNEL}/")
+    if handed_down and state.parent is not None and state.inputs == 0:
+        return None
+    if not (handed_down or is_delegates):
+        return None
+    # The same words whether or not there is such a session: who may not see it learns nothing.
+    return refused("delegate", f"{state.session} is the name of a delegate's session, which takes no messages", hint=DELEGATE_HINT)
+
+
 def _too_much(state: SessionState, command: AcceptInput) -> Decided | None:
     try:
         size = len(command.text.encode())
@@ -108,9 +125,13 @@ def _too_much(state: SessionState, command: AcceptInput) -> Decided | None:
     return None
 
 
-def _asked_of(state: SessionState, person: str | None, replaced: tuple[Turn, ...], now: int) -> OnlyAnAnswerWord | None:
+def _asked_of(
+    state: SessionState, person: str | None, replaced: tuple[Turn, ...], now: int, below: Mapping[TurnId, tuple[ApprovalId, ...]]
+) -> OnlyAnAnswerWord | None:
     """The prompts that the word may have been meant for: those the person may answer, and those of a request they made."""
     for turn in state.turns.values():
+        if turn in replaced and (asked := below.get(turn.turn)):
+            return OnlyAnAnswerWord(asked, turn.turn)
         stands = [each.asked for each in _standing(turn, now) if turn in replaced or person in each.asked.may_answer]
         if stands:
             return OnlyAnAnswerWord(tuple(each.approval for each in stands), turn.turn)
@@ -131,7 +152,10 @@ def _replaced(state: SessionState, command: AcceptInput, context: TurnContext, n
     return tuple(
         turn
         for turn in state.turns.values()
-        if turn.only_waits and _standing(turn, now) and isinstance(turn.context, TurnContext) and may_supersede(context, turn.context)
+        if turn.only_waits
+        and (_standing(turn, now) or command.asked_below.get(turn.turn))
+        and isinstance(turn.context, TurnContext)
+        and may_supersede(context, turn.context)
     )
 
 

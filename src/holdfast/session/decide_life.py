@@ -1,5 +1,7 @@
 """What is not one turn's step: recovery, compaction, deliveries, the end of a carried-over life."""
 
+from msgspec.structs import replace
+
 from holdfast.errors import InvariantBroken
 from holdfast.ids import TurnId, short_digest
 from holdfast.session.commands import CloseLife, MarkDelivery, QueueDelivery, RecordCompaction, RecordTurnCompaction, Recover
@@ -51,12 +53,22 @@ def _by_case(turn: Turn, action: Action, epoch: int) -> list[SessionEvent]:
         case Action.RECORD_IN_DOUBT:
             return [resumed, *(in_doubt(turn, call) for call in started if call.contract == "once")]
         case Action.END_CANCELLED:
-            ended = TurnEnded(turn=turn.turn, outcome="cancelled", code="cancelled", message=f"cancelled by {turn.cancelled_by}")
-            return [*settle_calls(turn, f"Not run: cancelled by {turn.cancelled_by}."), ended]
+            return _cancelled(turn)
         case Action.FAIL:
             return _given_up(turn, "crash_loop", f"{turn.attempts} attempts in a row died with no step finished")
         case Action.IMPOSSIBLE:
             raise InvariantBroken(f"turn {turn.turn} has a model call and a tool, or a cancel, out together")
+
+
+def _cancelled(turn: Turn) -> list[SessionEvent]:
+    """Delegates outlive their parent's driver: they are stopped, and tell how they ended, before the turn does."""
+    settled = settle_calls(
+        replace(turn, calls=tuple(call for call in turn.calls if call.status is not CallStatus.DELEGATED)),
+        f"Not run: cancelled by {turn.cancelled_by}.",
+    )
+    if turn.delegated:
+        return settled
+    return [*settled, TurnEnded(turn=turn.turn, outcome="cancelled", code="cancelled", message=f"cancelled by {turn.cancelled_by}")]
 
 
 def _given_up(turn: Turn, code: str, message: str) -> list[SessionEvent]:

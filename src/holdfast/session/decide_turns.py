@@ -147,12 +147,14 @@ def park_turn(state: SessionState, command: ParkTurn) -> Decided:
     turn = state.turns.get(command.turn)
     if turn is None or turn.phase is not Phase.RUNNING or not turn.only_waits or turn.is_half_settled:
         return NOTHING
+    if any(call.delegate is not None and not call.delegate.born and call.call not in command.born for call in turn.delegated):
+        return NOTHING
     return Decided((TurnParked(turn=turn.turn),))
 
 
 def resume_turn(state: SessionState, command: ResumeTurn) -> Decided:
     turn = state.turns.get(command.turn)
-    if turn is None or turn.phase is not Phase.PARKED or turn.waiting or turn.is_half_settled or state.running is not None:
+    if turn is None or turn.phase is not Phase.PARKED or turn.waiting or turn.is_half_settled or turn.only_waits or state.running is not None:
         return NOTHING
     return Decided((TurnResumed(turn=turn.turn, epoch=command.epoch, after="pause"),))
 
@@ -192,7 +194,7 @@ def settle_calls(turn: Turn, text: str, *, closed_as: str = "cancelled") -> list
     if turn.model_call is not None:
         events.append(ModelCallLost(turn=turn.turn, number=turn.model_call.number))
     for call in turn.calls:
-        if call.status is S.STARTED:
+        if call.status in (S.STARTED, S.DELEGATED):
             events.append(in_doubt(turn, call))
         elif (owed := owed_result(turn, call)) is not None:
             events.append(owed)

@@ -63,8 +63,39 @@ class AwaitTool(Effect, frozen=True):
     epoch: int
 
 
+class BearDelegate(Effect, frozen=True):
+    """A call was handed to a delegate whose session may not exist yet. Idempotent: it is born once, under its journalled instance."""
+
+    turn: TurnId
+    call: CallId
+
+
+class StopDelegate(Effect, frozen=True):
+    """A delegate works on for a call that nobody wants the result of any more."""
+
+    call: CallId
+
+
+class ReportToParent(Effect, frozen=True):
+    """This session is a delegate's, its turn is over, and its parent may not know yet."""
+
+
 class Deliver(Effect, frozen=True):
     delivery: str
 
 
-SessionEffect = BeginTurn | Resume | CallModel | LookAtCalls | RunTools | Park | Finish | AwaitModel | AwaitTool | Deliver
+SessionEffect = (
+    BeginTurn
+    | Resume
+    | CallModel
+    | LookAtCalls
+    | RunTools
+    | Park
+    | Finish
+    | AwaitModel
+    | AwaitTool
+    | BearDelegate
+    | StopDelegate
+    | ReportToParent
+    | Deliver
+)

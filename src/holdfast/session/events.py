@@ -22,6 +22,19 @@ ClosedAs = Literal["expired", "superseded", "voided", "cancelled"]
 PromptKind = Literal["approval", "question"]
 
 
+class DelegateOf(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Whose call a delegate works for, and the most it may have. Written once, at its birth; its context is in its input, as everybody's."""
+
+    session: SessionId
+    instance: InstanceId
+    turn: TurnId
+    call: CallId
+    path: tuple[str, ...]  # agents, from the one that a person asked to this one
+    tools: tuple[str, ...]  # what its parent had when it was started; it has no others
+    prompts_max: int  # what was left of its parent's budget
+    doubts: tuple[str, ...] = ()  # calls in doubt in its parent: an equal one asks here too
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A fact about a session."""
 
@@ -31,12 +44,13 @@ class SessionBorn(Event, frozen=True):
 
     session: SessionId
     instance: InstanceId
-    origin: str  # created, unseal, fork, import, restore
+    origin: str  # created, unseal, fork, import, restore, delegate
     by: str
     from_session: SessionId | None = None
     from_instance: InstanceId | None = None
     from_seq: int | None = None
     carried: int = 0  # how many records of the earlier life follow
+    parent: DelegateOf | None = None  # of a delegate's session
 
 
 class LifeCarried(Event, frozen=True):
@@ -294,6 +308,39 @@ class ToolStarted(Event, frozen=True):
     process: dict[str, Any] | None = None
 
 
+class DelegateStarted(Event, frozen=True):
+    """A call was handed to another agent; durable before that agent's session is born. What ToolStarted is for a tool."""
+
+    turn: TurnId
+    call: CallId
+    agent: str
+    session: SessionId
+    instance: InstanceId  # minted here, so that a crash before the birth leads to the same life
+    arguments: str
+    digest: str
+    allowed_by: str
+    epoch: int
+    tools: tuple[str, ...] = ()  # what this agent has: the most the delegate may
+
+
+class DelegateEnded(Event, frozen=True):
+    """The delegate's turn is over and this session knows it: the call has its result, unless its turn ended first."""
+
+    turn: TurnId
+    call: CallId
+    outcome: str  # of its turn; lost: nobody can say any more
+    prompts: int = 0
+    doubts: tuple[str, ...] = ()  # calls of its that are in doubt: an equal one asks here too
+    usage: Usage = Usage()
+
+
+class DelegateReported(Event, frozen=True):
+    """In the delegate's own journal: its parent was told, or is gone (dropped). Nothing is owed any more."""
+
+    turn: TurnId
+    became: Literal["reported", "dropped"]
+
+
 class CallFinished(Event, frozen=True):
     """The one result of one call, real or synthetic."""
 
@@ -428,6 +475,9 @@ SessionEvent = (
     | AnswerRefused
     | ApprovalClosed
     | ToolStarted
+    | DelegateStarted
+    | DelegateEnded
+    | DelegateReported
     | CallFinished
     | Compacted
     | TurnCompacted

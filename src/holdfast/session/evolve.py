@@ -25,6 +25,9 @@ from holdfast.session.events import (
     CallFinished,
     CallsProposed,
     Compacted,
+    DelegateEnded,
+    DelegateReported,
+    DelegateStarted,
     DeliveryConfirmed,
     DeliveryFailed,
     DeliveryQueued,
@@ -63,6 +66,7 @@ from holdfast.session.evolve_turn import (
     call_allowed,
     call_finished,
     calls_proposed,
+    delegate_started,
     fewer_tokens,
     memory_recalled,
     model_answered,
@@ -138,6 +142,12 @@ def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> Sessi
             return _with_turn(state, event, tool_started)
         case CallAllowed():
             return _with_turn(state, event, call_allowed)
+        case DelegateStarted():
+            return _delegate_started(state, event)
+        case DelegateEnded():
+            return _delegate_ended(state, event)
+        case DelegateReported():
+            return _delegate_reported(state, event)
         case InputAccepted():
             return _input_accepted(state, event)
         case TurnStarted():
@@ -153,7 +163,7 @@ def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> Sessi
         case AnswerRefused():
             return _answer_refused(state, event)
         case TurnParked():
-            return replace(_with_turn(state, event, turn_parked), running=None)
+            return _parked(state, event)
         case TurnResumed():
             return _resumed(state, event)
         case TurnCancelled():
@@ -202,7 +212,10 @@ def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> Sessi
 def _session_born(state: SessionState, event: SessionBorn) -> SessionState:
     if state.born or (event.session, event.instance) != (state.session, state.instance):
         raise IllegalTransition(None, event, "another life's beginning")
-    return replace(state, born=True, carrying=event.carried)
+    in_doubt = state.in_doubt
+    for key in event.parent.doubts if event.parent is not None else ():
+        in_doubt = in_doubt.add(key, CallId("of the parent"))
+    return replace(state, born=True, carrying=event.carried, parent=event.parent, in_doubt=in_doubt)
 
 
 def _life_carried(state: SessionState, event: LifeCarried) -> SessionState:
@@ -210,7 +223,7 @@ def _life_carried(state: SessionState, event: LifeCarried) -> SessionState:
     if event.attached:
         notes = tuple(NoteMessage(f"Kept from before this session was sealed or copied: {each}") for each in event.attached)
         view = _with_entry(view, ViewEntry(TurnId("carried"), notes))
-    return replace(state, carrying=0, deliveries={}, reminders={}, view=view)
+    return replace(state, carrying=0, deliveries={}, reminders={}, delegates={}, view=view)
 
 
 def dedup_key(context: TurnContext, key: str) -> str:
@@ -234,6 +247,8 @@ def _input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
     context = restore(event.context, session=state.session, instance=state.instance)
     if isinstance(context, TurnContext) and context.turn != event.turn and not context.turn.startswith("legacy/"):
         context = LostContext(f"the turn's context belongs to turn {context.turn}", "turn")
+    if event.kind == "delegate" and state.parent is None:
+        context = LostContext("the session has lost whose delegate it is", "parent")  # and with it the most it may have
     accepted = Input(
         input=event.input,
         turn=event.turn,
@@ -318,7 +333,7 @@ def _turn_started(state: SessionState, event: TurnStarted, at: int) -> SessionSt
     first = taken[0]
     own: Trail[Message] = Trail()
     for each in taken:
-        speaker = each.context.requester if isinstance(each.context, TurnContext) else None
+        speaker = _speaker(state, each)
         own = own.add(UserMessage(each.text, speaker, each.quotes))
     turn = Turn(
         turn=event.turn,
@@ -334,8 +349,16 @@ def _turn_started(state: SessionState, event: TurnStarted, at: int) -> SessionSt
         epoch=event.epoch,
         others=tuple(_one_line(each, first.context) for each in state.turns.values()),
         tainted=state.view.tainted or asked_tainted(first.context, state.people),
+        delegate_of=state.parent,
     )
     return replace(state, turns={**state.turns, event.turn: turn}, running=event.turn, queued=state.queued[len(taken) :])
+
+
+def _speaker(state: SessionState, accepted: Input) -> str | None:
+    """A delegate's task is the words of an agent, whoever's request they serve."""
+    if accepted.kind == "delegate" and state.parent is not None:
+        return f"the agent {state.parent.path[-2]}" if len(state.parent.path) > 1 else None
+    return accepted.context.requester if isinstance(accepted.context, TurnContext) else None
 
 
 def _one_line(parked: Turn, reader: TurnContext | LostContext) -> str:
@@ -509,6 +532,50 @@ def _doubt_noted(state: SessionState, event: CallFinished) -> SessionState:
     if call is None:
         return state
     return replace(state, in_doubt=state.in_doubt.add(call_key(call.tool, call.arguments or call.made), call.call))
+
+
+# --- delegates ---------------------------------------------------------------------------------------------------------------
+
+
+def _delegate_started(state: SessionState, event: DelegateStarted) -> SessionState:
+    state = _with_turn(state, event, delegate_started)
+    call = state.open_call(event.turn, event.call)
+    if call is None or call.delegate is None:
+        raise IllegalTransition(None, event, "no such call")
+    return replace(state, delegates={**state.delegates, event.call: call.delegate})
+
+
+def _parked(state: SessionState, event: TurnParked) -> SessionState:
+    state = _with_turn(state, event, turn_parked)
+    born = {call.call: call.delegate for call in state.turns[event.turn].delegated if call.delegate is not None}
+    return replace(state, running=None, delegates={**state.delegates, **born} if born else state.delegates)
+
+
+def _delegate_ended(state: SessionState, event: DelegateEnded) -> SessionState:
+    child = state.delegates.get(event.call)
+    call = state.open_call(event.turn, event.call)
+    if child is None or (call is not None and call.status is S.DELEGATED):
+        raise IllegalTransition(None, event, "no such delegate, or its call has no result yet")
+    in_doubt = state.in_doubt
+    for key in event.doubts:
+        in_doubt = in_doubt.add(key, event.call)
+    turns, turn = state.turns, state.turns.get(event.turn)
+    if turn is not None:
+        turns = {**turns, turn.turn: replace(turn, usage=turn.usage + event.usage, prompts=turn.prompts + event.prompts)}
+    return replace(
+        state,
+        turns=turns,
+        usage=state.usage + event.usage,
+        in_doubt=in_doubt,
+        delegates={name: each for name, each in state.delegates.items() if name != event.call},
+        delegates_ended=state.delegates_ended.add(event.call, replace(child, born=True, ended=event.outcome, prompts=event.prompts)),
+    )
+
+
+def _delegate_reported(state: SessionState, event: DelegateReported) -> SessionState:
+    if state.reported or (state.parent is None and not state.carrying):
+        raise IllegalTransition(None, event, "there is nobody to report to")
+    return replace(state, reported=True)
 
 
 def _answer_refused(state: SessionState, event: AnswerRefused) -> SessionState:

@@ -16,6 +16,7 @@ from holdfast.session.events import (
     CallMade,
     CallsProposed,
     Compacted,
+    DelegateStarted,
     Event,
     MemoryRecalled,
     ModelAnswered,
@@ -33,6 +34,7 @@ from holdfast.session.messages import AssistantMessage, CallPart, Message, NoteM
 from holdfast.session.state import (
     Call,
     CallStatus,
+    Delegate,
     ModelCall,
     Repeats,
     Turn,
@@ -114,11 +116,12 @@ def model_call_lost(turn: Turn, event: ModelCallLost) -> Turn:
 def turn_parked(turn: Turn, event: TurnParked) -> Turn:
     if not turn.only_waits:
         raise IllegalTransition(turn.phase, event, "something can still be done without a person")
-    return replace(turn, parked=True, attempts=0)
+    calls = tuple([replace(call, delegate=replace(call.delegate, born=True)) if call.delegate is not None else call for call in turn.calls])
+    return replace(turn, parked=True, attempts=0, calls=calls)
 
 
 def turn_resumed(turn: Turn, event: TurnResumed) -> Turn:
-    if turn.parked and (turn.waiting or turn.is_half_settled):
+    if turn.parked and (turn.waiting or turn.is_half_settled or turn.only_waits):
         raise IllegalTransition(turn.phase, event, "not all of its answers are in")
     if event.epoch < turn.epoch:
         raise IllegalTransition(turn.phase, event, f"epoch {event.epoch} after {turn.epoch}")
@@ -193,7 +196,20 @@ def tool_started(turn: Turn, event: ToolStarted) -> Turn:
     return _with_call(turn, index, started)
 
 
-def _check_start(turn: Turn, event: ToolStarted, call: Call) -> None:
+def delegate_started(turn: Turn, event: DelegateStarted) -> Turn:
+    index, call = _find(turn, event, event.call)
+    if call.status is S.STARTED:
+        raise IllegalTransition(turn.phase, event, "it was started as a tool")
+    if call.status is not _ALLOWED:
+        _check_start(turn, event, call)
+    if call.allowed_by != event.allowed_by or call.digest != event.digest:
+        raise IllegalTransition(turn.phase, event, "it is not what was allowed")
+    child = Delegate(turn=turn.turn, call=call.call, agent=event.agent, session=event.session, instance=event.instance, tools=event.tools)
+    started = replace(call, status=S.DELEGATED, run=1, epoch=event.epoch, arguments=event.arguments, delegate=child)
+    return replace(_with_call(turn, index, started), delegations=turn.delegations + 1)
+
+
+def _check_start(turn: Turn, event: ToolStarted | DelegateStarted, call: Call) -> None:
     """Of a call that a person approved, or that runs again."""
     if call.status not in (S.APPROVED, S.STARTED):
         raise IllegalTransition(turn.phase, event, f"the call is {call.status.value}")
@@ -209,7 +225,7 @@ def _check_start(turn: Turn, event: ToolStarted, call: Call) -> None:
 
 def call_finished(turn: Turn, event: CallFinished) -> Turn:
     index, call = _find(turn, event, event.call)
-    ran = call.status is _STARTED
+    ran = call.status is _STARTED or call.status is S.DELEGATED
     if call.status is _FINISHED:
         raise IllegalTransition(turn.phase, event, "the call is finished")
     if not ran and event.outcome in _NEEDS_START and not (event.outcome == "ok" and _is_answered_question(call)):

@@ -12,7 +12,7 @@ from blake3 import blake3
 
 Contract = Literal["pure", "idempotent", "once"]
 Reach = Literal["none", "workspace", "outside"]
-ToolKind = Literal["plain", "shell", "read_file", "write_file", "question", "memory", "reminder"]
+ToolKind = Literal["plain", "shell", "read_file", "write_file", "question", "memory", "reminder", "delegate"]
 
 
 class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):

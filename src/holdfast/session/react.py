@@ -4,20 +4,24 @@ What is owed, computed from the state alone. Used after every append and, unchan
 Every phase has a listed way on; none hangs, and nothing owed is forgotten (T7): a session owes nothing only when it is idle, parked on a person, or driven from outside.
 """
 
+from holdfast.ids import turn_id
 from holdfast.session.effects import (
     AwaitModel,
     AwaitTool,
+    BearDelegate,
     BeginTurn,
     CallModel,
     Deliver,
     Finish,
     LookAtCalls,
     Park,
+    ReportToParent,
     Resume,
     RunTools,
     SessionEffect,
+    StopDelegate,
 )
-from holdfast.session.state import Call, CallStatus, Delivery, Phase, SessionState, Turn
+from holdfast.session.state import Call, CallStatus, Delegate, Delivery, Phase, SessionState, Turn
 
 S = CallStatus
 
@@ -35,8 +39,27 @@ def react(state: SessionState) -> tuple[SessionEffect, ...]:
             owed.extend(_of_turn(turn))
     if running is None:
         owed.extend(_next_turn(state))
+    owed.extend(StopDelegate(each.call) for each in state.delegates.values() if not is_wanted(state, each))
+    if owes_report(state):
+        owed.append(ReportToParent())
     owed.extend(Deliver(each.delivery) for each in state.deliveries.values() if not each.sent)
     return tuple(owed)
+
+
+def is_wanted(state: SessionState, delegate: Delegate) -> bool:
+    """Whether a call still waits for that delegate's result, and nobody has cancelled or replaced the request."""
+    turn, call = state.turns.get(delegate.turn), state.open_call(delegate.turn, delegate.call)
+    if turn is None or call is None or turn.cancelled_by is not None or turn.superseded_by is not None:
+        return False
+    return call.status is S.DELEGATED and call.delegate is not None and call.delegate.instance == delegate.instance
+
+
+def owes_report(state: SessionState) -> bool:
+    """A delegate's session has one request, its first. Once that is over, its parent must know."""
+    return state.parent is not None and not state.reported and FIRST_TURN in state.results
+
+
+FIRST_TURN = turn_id(1)
 
 
 def unsettled(state: SessionState) -> tuple[Delivery, ...]:
@@ -56,7 +79,9 @@ def _next_turn(state: SessionState) -> tuple[SessionEffect, ...]:
 
 def _of_turn(turn: Turn) -> tuple[SessionEffect, ...]:
     if turn.is_half_settled and turn.phase is not Phase.CANCELLING:
-        return (Finish(turn.turn), *_in_flight(turn))
+        # What took its place does not wait for its delegates, but its end does: nothing is left to say before theirs.
+        stopping = turn.delegated and all(call.status in (S.DELEGATED, S.FINISHED) for call in turn.calls)
+        return _in_flight(turn) if stopping else (Finish(turn.turn), *_in_flight(turn))
     match turn.phase:
         case Phase.READY:
             return _when_ready(turn)
@@ -71,7 +96,8 @@ def _of_turn(turn: Turn) -> tuple[SessionEffect, ...]:
         case Phase.RUNNING:
             return _when_running(turn)
         case Phase.CANCELLING:
-            return tuple(AwaitTool(turn.turn, call.call, call.epoch) for call in turn.calls if turn.is_out(call)) or (Finish(turn.turn),)
+            out = tuple(AwaitTool(turn.turn, call.call, call.epoch) for call in turn.calls if call.status is S.STARTED and turn.is_out(call))
+            return out if out or turn.delegated else (Finish(turn.turn),)
         case Phase.PARKED | Phase.ENDED:
             return ()
 
@@ -89,9 +115,14 @@ def _when_running(turn: Turn) -> tuple[SessionEffect, ...]:
     runnable = runnable_calls(turn)
     if turn.loop == "foreign":
         return in_flight if not turn.waiting or in_flight or runnable else (Park(turn.turn),)
+    bearing = tuple(BearDelegate(turn.turn, call.call) for call in turn.calls if _may_be_unborn(call))
     if runnable:
-        return (RunTools(turn.turn, tuple(call.call for call in runnable)), *in_flight)
-    return in_flight or (Park(turn.turn),)
+        return (RunTools(turn.turn, tuple(call.call for call in runnable)), *in_flight, *bearing)
+    return (*bearing, *(in_flight or (Park(turn.turn),)))
+
+
+def _may_be_unborn(call: Call) -> bool:
+    return call.status is S.DELEGATED and call.delegate is not None and not call.delegate.born
 
 
 def runnable_calls(turn: Turn) -> tuple[Call, ...]:

@@ -13,7 +13,7 @@ import msgspec
 from holdfast import limits
 from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, MemoryId, ReminderId, SessionId, TurnId
 from holdfast.session.authority import Audience, LostContext, TurnContext, Workspace
-from holdfast.session.events import ApprovalAnswered, ApprovalRequested, CallOutcome, ClosedAs, InputKind, Loop, RecalledItem
+from holdfast.session.events import ApprovalAnswered, ApprovalRequested, CallOutcome, ClosedAs, DelegateOf, InputKind, Loop, RecalledItem
 from holdfast.session.messages import Message, Quote, Usage
 from holdfast.session.schedule import Schedule
 from holdfast.session.trail import Trail, Window
@@ -26,7 +26,7 @@ class Phase(StrEnum):
     CALLING_MODEL = "calling_model"  # a model call is out
     DECIDING = "deciding"  # calls were made; what may run, must ask or is denied is not decided yet
     RUNNING = "running"  # calls may start, or have started
-    PARKED = "parked"  # only a person can move it on
+    PARKED = "parked"  # only a person, or the end of a delegate, can move it on
     CANCELLING = "cancelling"  # cancelled; a started call has not ended yet
     ENDED = "ended"
 
@@ -37,6 +37,7 @@ class CallStatus(StrEnum):
     WAITING = "waiting"  # a prompt is open
     APPROVED = "approved"  # by a person; starts when its siblings have answers too
     STARTED = "started"
+    DELEGATED = "delegated"  # handed to a delegate, whose own session says where it stands
     FINISHED = "finished"
 
 
@@ -75,6 +76,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     epoch: int = 0  # of the driver that started it
     contract: str = "once"
     process: dict[str, Any] | None = None
+    delegate: "Delegate | None" = None
     outcome: CallOutcome | None = None
     text: str = ""
     code: str | None = None
@@ -86,6 +88,20 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if approval is None or self.status is CallStatus.STARTED or self.status is CallStatus.FINISHED:
             return False
         return approval.closed_as is not None or (self.status is CallStatus.WAITING and approval.answer is not None)
+
+
+class Delegate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The session that a call was handed to."""
+
+    turn: TurnId
+    call: CallId
+    agent: str
+    session: SessionId
+    instance: InstanceId
+    tools: tuple[str, ...]
+    born: bool = False  # known to exist: its turn was parked after the birth
+    ended: str | None = None
+    prompts: int = 0
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -145,6 +161,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     overflows: int = 0
     repeats: Repeats = Repeats()
     usage: Usage = Usage()
+    delegations: int = 0  # delegates it started
+    delegate_of: DelegateOf | None = None
     tokens: int = 0  # its view, as the model counted it at its last answer, the answer included; 0: it never said
     recalled: tuple[RecalledItem, ...] | None = None  # what memory gave it; None: nothing was recorded
     recall_degraded: str | None = None
@@ -174,26 +192,35 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return tuple(call for call in self.calls if call.status is CallStatus.WAITING and not call.owes_result)
 
     @property
+    def delegated(self) -> tuple[Call, ...]:
+        """Calls that a delegate works on."""
+        return tuple(call for call in self.calls if call.status is CallStatus.DELEGATED)
+
+    @property
     def is_half_settled(self) -> bool:
         """Something was decided about it that its records don't say to the end yet."""
         return self.superseded_by is not None or any(call.owes_result for call in self.calls)
 
     @property
     def may_go_on(self) -> bool:
-        """Parked, with all its answers in: a driver's next step, before any new request."""
-        return self.parked and self.loop == "ours" and self.phase is Phase.PARKED and not self.waiting and not self.is_half_settled
+        """Parked, with all its answers in and something to do: a driver's next step, before any new request."""
+        ours = self.parked and self.loop == "ours" and self.phase is Phase.PARKED
+        return ours and not self.waiting and not self.is_half_settled and not self.only_waits
 
     def is_out(self, call: Call) -> bool:
-        """Started, and by the attempt that drives the turn now: an older one's is gone, and only waits to be run again."""
-        return call.status is CallStatus.STARTED and call.epoch >= self.epoch
+        """Started, and by the attempt that drives the turn now: an older one's is gone, and only waits to be run again. A delegate outlives attempts."""
+        return call.status is CallStatus.DELEGATED or (call.status is CallStatus.STARTED and call.epoch >= self.epoch)
 
     @property
     def only_waits(self) -> bool:
-        """Parked, or about to be: nothing can be done before somebody answers."""
-        if self.cancelled_by is not None or self.superseded_by is not None or not self.waiting:
+        """Parked, or about to be: nothing can be done before somebody answers, or a delegate ends."""
+        if self.cancelled_by is not None or self.superseded_by is not None:
             return False
-        idle = (CallStatus.WAITING, CallStatus.APPROVED, CallStatus.FINISHED)
-        return self.parked or all(call.status in idle for call in self.calls)
+        if self.waiting:
+            idle = (CallStatus.WAITING, CallStatus.APPROVED, CallStatus.DELEGATED, CallStatus.FINISHED)
+            return self.parked or all(call.status in idle for call in self.calls)
+        working = (CallStatus.DELEGATED, CallStatus.FINISHED)
+        return bool(self.delegated) and all(call.status in working for call in self.calls)
 
 
 class ViewEntry(msgspec.Struct, frozen=True, gc=False):
@@ -331,6 +358,10 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     recalls: tuple[Recall, ...] = ()  # of the last turns that were given any
     reminders: dict[ReminderId, Reminder] = {}  # those that stand
     reminders_over: Window[ReminderOver] = Window(limits.DEDUP_INPUTS)  # how the others ended
+    parent: DelegateOf | None = None  # of a delegate's session
+    reported: bool = False  # and its parent was told how it ended
+    delegates: dict[CallId, Delegate] = {}  # at work, as far as this session knows
+    delegates_ended: Window[Delegate] = Window(limits.DELEGATES_REMEMBERED)
 
     def open_call(self, turn: TurnId, call: CallId) -> Call | None:
         open_turn = self.turns.get(turn)

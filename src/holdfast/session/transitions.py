@@ -14,6 +14,7 @@ from holdfast.session.events import (
     CallAllowed,
     CallFinished,
     CallsProposed,
+    DelegateStarted,
     Event,
     MemoryRecalled,
     ModelAnswered,
@@ -51,9 +52,11 @@ TRANSITIONS: Mapping[tuple[Phase, type[Event]], frozenset[Phase]] = {
     (P.DECIDING, ApprovalClosed): frozenset({P.DECIDING}),
     (P.DECIDING, CallFinished): frozenset({P.DECIDING, P.RUNNING, P.READY}),
     (P.DECIDING, ToolStarted): frozenset({P.DECIDING}),  # a sibling allowed earlier, while an edited call is looked at again
+    (P.DECIDING, DelegateStarted): frozenset({P.DECIDING}),
     (P.DECIDING, TurnResumed): frozenset({P.DECIDING}),
     (P.DECIDING, TurnCancelled): frozenset({P.CANCELLING}),
     (P.RUNNING, ToolStarted): frozenset({P.RUNNING}),
+    (P.RUNNING, DelegateStarted): frozenset({P.RUNNING}),
     (P.RUNNING, CallFinished): frozenset({P.RUNNING, P.READY}),
     (P.RUNNING, ApprovalRequested): frozenset({P.RUNNING}),  # policy tightened, or a grant revoked, before it started
     (P.RUNNING, ApprovalAnswered): frozenset({P.RUNNING, P.DECIDING}),
@@ -77,7 +80,7 @@ PHASE_SENTENCES: Mapping[Phase, str] = {
     P.CALLING_MODEL: "A model call is out, and no lock is held.",
     P.DECIDING: "Calls were made; what may run, must ask or is denied is not decided yet.",
     P.RUNNING: "Calls may start, or have started.",
-    P.PARKED: "Only a person can move it on; it costs no task and no memory.",
+    P.PARKED: "Only a person, or the end of a delegate, can move it on; it costs no task and no memory.",
     P.CANCELLING: "Cancelled, durably; a started call has not ended yet.",
     P.ENDED: "Over; it has joined the shared view.",
 }

@@ -84,6 +84,7 @@ SECTIONS: Mapping[tuple[str, ...], Mapping[str, Key]] = {
         "model": Key(values.some_text, f'`"{DEFAULT_MODEL}"`'),
         "instructions": Key(values.text, "none"),
         "tools": Key(values.list_of(values.agents_tool), "all built-in tools"),
+        "delegates": Key(values.list_of(values.delegate), "none"),
     },
     ("people", ANY): {ANY: Key(values.name, "none")},
     ("policy", Audience.PERSONAL.value): {ANY: Key(rule, "the tool's own")},

@@ -40,7 +40,7 @@ def settings_from_toml(data: bytes, *, name: str = "holdfast.toml") -> Settings:
     text = _text(data, name)
     tree = _tree(text, name)
     found: dict[Path, dict[str, Any]] = {}
-    problems = [*_read(tree, (), found), *_shared_identities(found)]
+    problems = [*_read(tree, (), found), *_shared_identities(found), *_unknown_delegates(found)]
     if problems:
         raise _unusable(text, name, problems)
     return _settings(found)
@@ -141,6 +141,20 @@ def _shared_identities(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Prob
                     yield Problem((*path, channel), f"{values.shown(identity)} on {channel} is {owner} already, and can't be {path[1]} too")
 
 
+def _unknown_delegates(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem]:
+    """A task handed to nobody would be found out only when it matters."""
+    agents = [path[1] for path in found if path[0] == "agents"]
+    for path, keys in found.items():
+        for name in keys.get("delegates", ()) if path[0] == "agents" else ():
+            here = (*path, "delegates")
+            if name == path[1]:
+                yield Problem(here, f"delegates in [{'.'.join(map(_quoted, path))}]: an agent can't be its own delegate")
+            elif name not in agents:
+                yield Problem(
+                    here, f"delegates in [{'.'.join(map(_quoted, path))}]: there is no agent {values.shown(name)}{did_you_mean(name, agents)}"
+                )
+
+
 def _quoted(part: str) -> str:
     return part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else f'"{values.shown(part)[1:-1]}"'
 
@@ -176,6 +190,7 @@ def _agent(name: str, keys: Mapping[str, Any]) -> AgentSpec:
         model=keys.get("model", DEFAULT_MODEL),
         instructions=keys.get("instructions", ""),
         tools=keys.get("tools", BUILTIN_TOOLS),
+        delegates=keys.get("delegates", ()),
     )
 
 

@@ -17,6 +17,8 @@ _DURATION = re.compile(r"([1-9][0-9]{0,8})([smhd])\Z")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
+_DELEGATE = re.compile(r"[A-Za-z0-9_-]{1,48}\Z")  # after `delegate_`, within what providers take for a tool's name
+DELEGATE_NAME_HINT = "use letters, digits, '_' and '-', 48 at most"
 _MODULE_TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,255}:[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _NAME_CHARS_MAX = 128
 YEAR_SECONDS = 365 * 24 * 3600
@@ -146,6 +148,16 @@ def variable(value: Any) -> str:
 def agents_tool(value: Any) -> str:
     if not (_TOOL.match(text(value)) or _MODULE_TOOL.match(text(value))):
         raise Wrong(f"{shown(value)} is no tool: use the name of a built-in one, or MODULE:FUNCTION")
+    return text(value)
+
+
+def is_delegate_name(value: str) -> bool:
+    return _DELEGATE.match(value) is not None
+
+
+def delegate(value: Any) -> str:
+    if not is_delegate_name(text(value)):
+        raise Wrong(f"{shown(value)} is no name that a model can call: {DELEGATE_NAME_HINT}")
     return text(value)
 
 

@@ -25,7 +25,7 @@ from holdfast.session.events import Event
 from holdfast.session.policy import Policy
 from holdfast.settings import Settings
 from holdfast.testing.clock import ManualClock
-from holdfast.wiring import LazyTools, folder_identity
+from holdfast.wiring import LazyTools, delegates_of, folder_identity
 
 __all__ = ["Crashed", "Disk", "crash_after", "open_in_memory"]
 
@@ -108,7 +108,7 @@ def open_in_memory(
         world = World(
             store=InMemoryStore(bytes_, clock=time) if crash is None else _CrashingStore(bytes_, time, crash),
             models=models,
-            tools=LazyTools(tools, settings, memory, now_ms=time.now_ms),
+            tools=LazyTools(tools, settings, memory, delegates=delegates_of(known.values()), now_ms=time.now_ms),
             notifier=InMemoryNotifier(bytes_),
             clock=time,
             index=InMemoryIndex(),

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast import limits
 from holdfast.ids import ApprovalId, CallId, TurnId
 from holdfast.session.authority import LostContext, TurnContext
 from holdfast.session.commands import AnswerApproval, SessionCommand
@@ -23,6 +24,8 @@ from holdfast.session.events import (
     CallAllowed,
     CallFinished,
     CallsProposed,
+    DelegateEnded,
+    DelegateStarted,
     InputAccepted,
     ModelAnswered,
     ReminderCancelled,
@@ -105,6 +108,16 @@ class Watcher:
                 self.cancelled.add(event.turn)
             case TurnEnded():
                 self._ended(event)
+            case _:
+                self._check_child(event, after)
+
+    def _check_child(self, event: SessionEvent, after: SessionState) -> None:
+        """What leaves a turn."""
+        match event:
+            case DelegateStarted():
+                self._handed_on(event, after)
+            case DelegateEnded():
+                hold("T5", event.call in self.finished, "a delegate has ended, and its call has no result")
             case ReminderSet():
                 self._reminder_set(event)
             case ReminderFired():
@@ -200,6 +213,21 @@ class Watcher:
         waiting = [each for each in self.asked.values() if each.turn == event.turn and each.approval not in self.answered.keys() | self.closed]
         hold("T3", not waiting, "an approved call starts while a sibling waits")
 
+    def _handed_on(self, event: DelegateStarted, after: SessionState) -> None:
+        hold("T2", event.call not in self.started, "a call is handed on twice")
+        started = ToolStarted(
+            turn=event.turn,
+            call=event.call,
+            tool=self.made[event.call][1],
+            arguments=event.arguments,
+            digest=event.digest,
+            contract="once",
+            allowed_by=event.allowed_by,
+            epoch=event.epoch,
+        )
+        self._started(started, after)
+        hold("A4", after.turns[event.turn].delegations <= limits.DELEGATES_PER_TURN_MAX, "a turn starts more delegates than it may")
+
     def _finished(self, event: CallFinished, seq: int) -> None:
         hold("T5", event.call in self.made, "a result without a call")
         hold("T5", event.call not in self.finished, "a call has two results")
@@ -216,7 +244,12 @@ class Watcher:
         self.ended.add(event.turn)
 
 
-_AFTER_THE_END = ("ModelAnswerDropped", "DeliveryQueued", "ReminderFired")  # the last: its input alone was kept, and has been answered since
+_AFTER_THE_END = (
+    "ModelAnswerDropped",
+    "DeliveryQueued",
+    "DelegateEnded",
+    "ReminderFired",
+)  # the last: its input alone was kept, and has been answered since
 
 
 def check_state(state: SessionState) -> None:
@@ -236,12 +269,12 @@ def check_state(state: SessionState) -> None:
 
 
 def _check_something_is_owed(state: SessionState) -> None:
-    """T7: nothing is owed only when idle, parked on a person, or driven from outside."""
+    """T7: nothing is owed only when idle, parked on a person or a delegate, or driven from outside."""
     running = state.turns.get(state.running) if state.running is not None else None
     if react(state) or state.carrying or (running is not None and running.loop == "foreign"):
         return
     for turn in state.turns.values():
-        hold("T7", turn.loop == "foreign" or (turn.phase is Phase.PARKED and turn.waiting), f"{turn.turn} hangs in {turn.phase.value}")
+        hold("T7", turn.loop == "foreign" or (turn.phase is Phase.PARKED and turn.only_waits), f"{turn.turn} hangs in {turn.phase.value}")
     hold("T7", not state.queued, "messages wait, and nothing is owed")
 
 
@@ -289,5 +322,5 @@ def startable(state: SessionState) -> list[tuple[TurnId, CallId]]:
         for turn in state.turns.values()
         if not isinstance(turn.context, LostContext)
         for call in turn.calls
-        if call.status not in (CallStatus.STARTED, CallStatus.FINISHED)
+        if call.status not in (CallStatus.STARTED, CallStatus.DELEGATED, CallStatus.FINISHED)
     ]

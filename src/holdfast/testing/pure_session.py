@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.errors import InvariantBroken
-from holdfast.ids import ApprovalId, CallId, GrantId, InstanceId, SessionId, TurnId
+from holdfast.ids import ApprovalId, CallId, GrantId, InstanceId, SessionId, TurnId, delegate_session
 from holdfast.session.approvals import SCOPES, folder_of
 from holdfast.session.authority import TurnContext
 from holdfast.session.codec import decode, encode
-from holdfast.session.commands import AnswerApproval, DecideCalls, FinishCall, SessionCommand, StartTool
+from holdfast.session.commands import AnswerApproval, DecideCalls, FinishCall, NewDelegate, ReportDelegate, SessionCommand, StartTool
 from holdfast.session.decide import Committed, commit
-from holdfast.session.events import CallOutcome, SessionBorn, SessionEvent
+from holdfast.session.events import CallOutcome, DelegateOf, SessionBorn, SessionEvent
 from holdfast.session.evolve import evolve, fold, initial
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.plan import Binding, ToolDefinition
@@ -40,10 +40,14 @@ TOOLS = {
         ToolDefinition(name="charge", description="Charge.", parameters=_ANY, contract="idempotent", audience="team"),
         ToolDefinition(name="shell", description="Run.", parameters=_ANY, kind="shell"),
         ToolDefinition(name="write_file", description="Write.", parameters=_ANY, kind="write_file"),
+        ToolDefinition(name="delegate_helper", description="Hand on.", parameters=_ANY, kind="delegate", default_mode="auto", audience="team"),
         ToolDefinition(name="ask_person", description="Ask.", parameters=_ANY, kind="question", default_mode="auto", audience="public"),
     )
 }
-"""One of each sort. `delete` asks and must not run twice; `tidy` must not run twice and asks nobody; `charge` may be repeated with its key."""
+"""
+One of each sort. `delete` asks and must not run twice; `tidy` must not run twice and asks nobody; `charge` may be repeated with its key;
+`delegate_helper` hands a task on.
+"""
 
 
 class Stored(NamedTuple):
@@ -63,7 +67,7 @@ def replay(records: Iterable[Stored], state: SessionState | None = None) -> Sess
 class PureSession:
     """One life of `ops/api`, its world and its settings. `now` and everything public may be moved by the test."""
 
-    def __init__(self) -> None:
+    def __init__(self, parent: DelegateOf | None = None) -> None:
         self.records: list[Stored] = []
         self.state = initial(SESSION, LIFE)
         self.now = START_MS
@@ -76,7 +80,7 @@ class PureSession:
         self.confined = True
         self.tools_say = "done"
         self.keeps_grants = True  # False: the home's journal can't be written
-        self.append([SessionBorn(session=SESSION, instance=LIFE, origin="created", by="tests")])
+        self.append([SessionBorn(session=SESSION, instance=LIFE, origin="created" if parent is None else "delegate", by="tests", parent=parent)])
 
     # --- bytes
 
@@ -126,6 +130,8 @@ class PureSession:
         definition = self.tools.get(call.tool)
         if definition is None:
             return Looked(call=call.call, problem=("unknown_tool", f"there is no tool {call.tool}"))
+        if definition.kind == "delegate" and turn.loop == "foreign":
+            return Looked(call=call.call, problem=("cannot_bind", "a foreign loop calls its agents itself"))
         try:
             # An edit changes what runs; otherwise it is what the model wrote.
             text = call.arguments if call.edited_by is not None and call.arguments is not None else call.made
@@ -175,12 +181,20 @@ class PureSession:
         """The run's number, or None when it may not start after all."""
         if not (looked := self.looked(turn, call)):
             return None
-        command = StartTool(turn=turn, looked=looked[0], policy=self.policy, grants=self.active_grants(), epoch=self.epoch)
+        name = delegate_session(call)
+        new = NewDelegate(agent="helper", session=name, instance=InstanceId(f"life of {name}"), tools=tuple(sorted(self.tools)))
+        command = StartTool(turn=turn, looked=looked[0], policy=self.policy, grants=self.active_grants(), epoch=self.epoch, delegate=new)
         run: int | None = self.do(command).decided[-1].outcome
         return run
 
     def finish(self, turn: TurnId, call: CallId, run: int, outcome: CallOutcome = "ok", text: str | None = None) -> Committed:
         return self.do(FinishCall(turn=turn, call=call, run=run, outcome=outcome, text=self.tools_say if text is None else text))
+
+    def report(self, call: CallId, ended: str = "completed", outcome: CallOutcome = "ok", text: str = "helped", **more: Any) -> Committed:
+        """What the delegate of that call would tell."""
+        name = delegate_session(call)
+        command = ReportDelegate(call=call, session=name, instance=InstanceId(f"life of {name}"), ended=ended, outcome=outcome, text=text, **more)
+        return self.do(command)
 
     def answer(self, approval: ApprovalId, option: str, by: str, **more: Any) -> Committed:
         """Answer as a service does: a grant is proposed before the answer, and counts once the answer is there."""

@@ -21,8 +21,8 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.ids import ApprovalId, CallId, ReminderId, TurnId, reminder_id
-from holdfast.session.authority import Audience, LostContext, MessageSource, Principal, Provenance, Workspace
+from holdfast.ids import ApprovalId, CallId, InstanceId, ReminderId, SessionId, TurnId, reminder_id
+from holdfast.session.authority import Audience, LostContext, MessageSource, Principal, Provenance, Workspace, context_from_source, narrowed
 from holdfast.session.commands import (
     AcceptInput,
     Cancel,
@@ -32,6 +32,7 @@ from holdfast.session.commands import (
     FailTurn,
     FireReminders,
     MarkDelivery,
+    MarkReported,
     ParkTurn,
     ProposeCalls,
     QueueDelivery,
@@ -53,19 +54,25 @@ from holdfast.session.decide_reminders import IsSet
 from holdfast.session.effects import (
     AwaitModel,
     AwaitTool,
+    BearDelegate,
     BeginTurn,
     CallModel,
     Deliver,
     Finish,
     LookAtCalls,
     Park,
+    ReportToParent,
     Resume,
     RunTools,
     SessionEffect,
+    StopDelegate,
 )
 from holdfast.session.events import (
     CallFinished,
     CallOutcome,
+    DelegateEnded,
+    DelegateOf,
+    DelegateStarted,
     InputAccepted,
     InputDropped,
     InputKind,
@@ -168,6 +175,10 @@ class Teller:
                 return f"{self.name(event.call)} {event.outcome}" + (f" ({event.code})" if event.code and event.code != event.outcome else "")
             case ToolStarted():
                 return f"{self.name(event.call)} {event.tool} by {self.name(event.allowed_by)}" + (f" run {event.run}" if event.run > 1 else "")
+            case DelegateStarted() | DelegateEnded():
+                return f"{self.name(event.call)} " + (
+                    event.outcome if isinstance(event, DelegateEnded) else f"{event.agent} by {self.name(event.allowed_by)}"
+                )
             case ModelAnswered(calls=calls):
                 return f"{event.turn} #{event.number} " + (", ".join(f"{self.name(call.call)} {call.tool}" for call in calls) or repr(event.text))
             case ModelAnswerDropped() | ModelCallFailed():
@@ -213,8 +224,10 @@ class Teller:
                 return f"{type(effect).__name__} {' '.join(self.name(call) for call in calls)}"
             case BeginTurn():
                 return "BeginTurn"
-            case Deliver():
-                return "Deliver"
+            case Deliver() | ReportToParent():
+                return type(effect).__name__
+            case BearDelegate(call=call) | StopDelegate(call=call):
+                return f"{type(effect).__name__} {self.name(call)}"
             case _:
                 return f"{type(effect).__name__} {effect.turn}"
 
@@ -254,6 +267,27 @@ class Teller:
                 self._said.append(f"told how to answer {', '.join(self.name(each) for each in approvals)}")
             case _:
                 pass
+
+    def step_as_delegate(self, task: str, by: str = "alice", path: str = "ops,helper", prompts: str = "20", tools: str = "") -> None:
+        """Begin the story anew, as the session of a delegate that was handed this task."""
+        parent = DelegateOf(
+            session=SessionId("ops/parent"),
+            instance=InstanceId("life-0"),
+            turn=TurnId("t1"),
+            call=CallId("c-parent"),
+            path=tuple(path.split(",")),
+            tools=tuple(tools.split(",")) if tools else tuple(sorted(self.pure.tools)),
+            prompts_max=int(prompts),
+        )
+        self.pure = PureSession(parent)
+        above = context_from_source(_source(by, None), session=parent.session, instance=parent.instance, turn=parent.turn, workspace=None)
+        context = narrowed(above, session=self.pure.state.session, instance=self.pure.state.instance, turn=TurnId("t1"), kind="delegate")
+        accept = AcceptInput(text=task, source=None, agent="helper", model="demo", policy=self.pure.policy, kind="delegate", context=context)
+        self._do(accept)
+
+    def step_reported(self, became: str = "reported") -> None:
+        """The delegate's parent knows how it ended."""
+        self._do(MarkReported(became="reported" if became == "reported" else "dropped"))
 
     def step_begin(self) -> None:
         self._do(StartTurn(epoch=self.pure.epoch))
@@ -374,16 +408,31 @@ class Teller:
         if committed.decided[-1].outcome == "dropped":
             self._said.append(f"the outcome of {call} comes too late, and is dropped")
 
+    def step_report(self, call: str, outcome: str = "ok", ended: str = "completed", text: str = "helped") -> None:
+        """The delegate of that call tells how it ended."""
+        before = len(self.pure.records)
+        committed = self.pure.report(CallId(self._real(call)), ended, cast(CallOutcome, outcome), text)
+        self._say_events(before)
+        if committed.decided[-1].outcome == "dropped":
+            self._said.append(f"nobody waits for the delegate of {call}")
+
     def step_run(self, call: str) -> None:
         self.step_start(call)
         self.step_finish(call)
+
+    def _is_delegate(self, call: CallId) -> bool:
+        open_call = self.pure.state.open_call(self._turn_of(call), call)
+        tool = self.pure.tools.get(open_call.tool) if open_call is not None else None
+        return tool is not None and tool.kind == "delegate"
 
     def _turn_of(self, call: str) -> TurnId:
         real = self._real(call)
         return next((turn.turn for turn in self.pure.state.turns.values() if any(each.call == real for each in turn.calls)), TurnId("t?"))
 
     def step_park(self, turn: str = "") -> None:
-        self._do(ParkTurn(turn=TurnId(turn) if turn else self._running))
+        name = TurnId(turn) if turn else self._running
+        open_turn = self.pure.state.turns.get(name)
+        self._do(ParkTurn(turn=name, born=tuple(call.call for call in open_turn.delegated) if open_turn is not None else ()))
 
     def step_resume(self, turn: str) -> None:
         self._do(ResumeTurn(turn=TurnId(turn), epoch=self.pure.epoch))
@@ -520,7 +569,7 @@ class Teller:
                 self.step_decide(turn)
             case RunTools(calls=calls):
                 for call in calls:
-                    self.step_run(self.name(call))
+                    self.step_start(self.name(call)) if self._is_delegate(call) else self.step_run(self.name(call))
             case AwaitTool(call=call, epoch=epoch) if epoch < self.pure.epoch:
                 self.step_run(self.name(call))
             case Park(turn=turn):

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.ids import ApprovalId, TurnId
+from holdfast.ids import ApprovalId, CallId, TurnId
 from holdfast.session.authority import Audience, MessageSource
 from holdfast.session.commands import (
     AcceptInput,
@@ -27,7 +27,22 @@ from holdfast.session.commands import (
     TakeAnswer,
     TakeFailure,
 )
-from holdfast.session.effects import AwaitModel, AwaitTool, BeginTurn, CallModel, Deliver, Finish, LookAtCalls, Park, Resume, RunTools, SessionEffect
+from holdfast.session.effects import (
+    AwaitModel,
+    AwaitTool,
+    BearDelegate,
+    BeginTurn,
+    CallModel,
+    Deliver,
+    Finish,
+    LookAtCalls,
+    Park,
+    ReportToParent,
+    Resume,
+    RunTools,
+    SessionEffect,
+    StopDelegate,
+)
 from holdfast.session.events import CallOutcome, Loop
 from holdfast.session.messages import ModelAnswer, ProposedCall, Usage
 from holdfast.session.policy import Mode, Policy, Rule
@@ -38,7 +53,7 @@ from holdfast.testing.pure_session import PureSession, replay
 
 PEOPLE = ("alice", "bob", "carol")
 OPTIONS = ("approve_once", "approve_once", "approve_session", "approve_folder", "edit", "deny", "answer", "yes")
-_CALLS = ("look", "look", "peek", "delete", "delete", "tidy", "charge", "shell", "write_file", "ask_person", "nosuch")
+_CALLS = ("look", "look", "peek", "delete", "delete", "tidy", "charge", "shell", "write_file", "ask_person", "delegate_helper", "nosuch")
 _DAY_MS = 86_400_000
 
 
@@ -206,6 +221,10 @@ class PureSubject:
 
     def step(self, dice: random.Random) -> bool:
         owed = react(self.pure.state)
+        at_work = list(self.pure.state.delegates)
+        if at_work and dice.random() < (0.2 if owed else 1.0):
+            self._report(dice.choice(at_work), dice)
+            return True
         effect = dice.choice(owed) if owed else None
         if effect is None:
             return self._foreign_step(dice)
@@ -253,12 +272,14 @@ class PureSubject:
             case AwaitTool():
                 self._tool(effect, dice)
             case Park(turn=turn):
-                self._do(ParkTurn(turn=turn))
+                self._do(ParkTurn(turn=turn, born=tuple(call.call for call in pure.state.turns[turn].delegated)))
             case Finish(turn=turn):
                 before = len(pure.records)
                 self._do(EndTurn(turn=turn, policy=pure.policy))
                 hold("T7", len(pure.records) > before, "a Finish is owed, and nothing comes of it")
-            case Deliver():
+            case StopDelegate(call=call):
+                self._report(call, dice)
+            case BearDelegate() | ReportToParent() | Deliver():
                 pass
 
     def _model(self, effect: AwaitModel, dice: random.Random) -> None:
@@ -283,6 +304,13 @@ class PureSubject:
     def _run(self, turn: TurnId, effect: RunTools) -> None:
         self._prefix = len(self.pure.records)
         self.pure.start(turn, effect.calls[0])
+
+    def _report(self, call: CallId, dice: random.Random) -> None:
+        """A delegate ends, and says so; now and then twice."""
+        self._prefix = len(self.pure.records)
+        outcome: CallOutcome = dice.choice(("ok", "ok", "error", "in_doubt"))
+        for _ in range(dice.choice((1, 1, 2))):
+            self.pure.report(call, outcome=outcome, doubts=dice.choice(((), ("some call",))))
 
     def _tool(self, effect: AwaitTool, dice: random.Random) -> None:
         call = self.pure.state.open_call(effect.turn, effect.call)

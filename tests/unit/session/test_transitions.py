@@ -18,6 +18,7 @@ from holdfast.session.events import (
     CallFinished,
     CallMade,
     CallsProposed,
+    DelegateStarted,
     Event,
     MemoryRecalled,
     ModelAnswered,
@@ -41,7 +42,7 @@ from holdfast.testing.scenarios import Teller
 
 TURN_EVENTS = (
     ModelCallStarted, ModelAnswered, ModelCallFailed, ModelCallLost, CallsProposed, CallAllowed, ApprovalRequested, ApprovalAnswered, ApprovalClosed,
-    ToolStarted, CallFinished, MemoryRecalled, TurnCompacted, TurnParked, TurnResumed, TurnCancelled, TurnEnded,
+    ToolStarted, DelegateStarted, CallFinished, MemoryRecalled, TurnCompacted, TurnParked, TurnResumed, TurnCancelled, TurnEnded,
 )  # fmt: skip
 
 
@@ -109,6 +110,9 @@ def tried(event: type[Event], facts: dict[str, Any]) -> Any:
         ApprovalAnswered: ApprovalAnswered(approval=prompt, turn="t1", call=call, option="approve_once", by="alice", answer_id="x", digest="d"),
         ApprovalClosed: ApprovalClosed(approval=prompt, turn="t1", call=call, closed_as="expired"),
         ToolStarted: ToolStarted(turn="t1", call=call, tool="delete", arguments="{}", digest="d", contract="once", allowed_by="policy", epoch=1),
+        DelegateStarted: DelegateStarted(
+            turn="t1", call=call, agent="helper", session="delegate/x", instance="life-2", arguments="{}", digest="d", allowed_by="policy", epoch=1
+        ),
         CallFinished: CallFinished(turn="t1", call=call, outcome="denied", text=""),
         TurnCompacted: TurnCompacted(turn="t1", summary="x", part="base", messages=1, tokens_before=2, tokens_after=1, trigger="size"),
         TurnParked: TurnParked(turn="t1"),

@@ -63,12 +63,14 @@ async def _prune(options: Options, dry_run: bool, asserted: str | None) -> int:
 
 async def _old_sessions(service: "Service", *, before_ms: int) -> "list[SessionId]":
     """The index says who may be old; the journal decides."""
+    from holdfast.session.react import owes_report
+
     found = []
     for line in await service.sessions():
         try:
             async with service.shelf.use(line.session) as ledger:
                 state = ledger.state
-                idle = not state.turns and not state.queued and not state.deliveries and not state.reminders
+                idle = not (state.turns or state.queued or state.deliveries or state.reminders or state.delegates or owes_report(state))
                 if ledger.journal.sealed is None and idle and state.at < before_ms:
                     found.append(line.session)
         except HoldfastError:

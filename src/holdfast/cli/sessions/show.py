@@ -50,6 +50,8 @@ def _text(report: "SessionReport") -> str:
         ("owes", ", ".join(report.owes)),
         ("agent", f"{report.agent} ({report.model})" if report.agent else ""),
         ("tokens", f"{report.usage.input_tokens} in, {report.usage.output_tokens} out"),
+        ("works for", f"{report.parent.session}, {report.parent.turn} ({' > '.join(report.parent.path)})" if report.parent else ""),
+        *(("delegate", f"{each.session} ({each.agent}, {each.turn}): {each.outcome or 'at work, or waits'}") for each in report.delegates),
         ("sealed", f"{report.sealed.code}: {report.sealed.detail}" if report.sealed else ""),
         *(("memory", f"{each.turn}: {', '.join(each.items) or 'nothing'}{f' ({each.degraded})' if each.degraded else ''}") for each in report.memory),
         *(("reminder", f"{each.id}, next {each.next_at}, {each.when}: {each.text}") for each in report.reminders),

@@ -81,6 +81,7 @@ export class PromptCard {
     return h("dl", { class: "facts" },
       fact("Who", prompt.requester || "nobody known", prompt.channel && h("span", { class: "dim" }, ` via ${prompt.channel}`),
         prompt.quoted_speakers?.length ? h("span", { class: "dim" }, `, quoting ${prompt.quoted_speakers.join(", ")}`) : null),
+      prompt.path?.length ? fact("For", prompt.path.join(" > ")) : null,
       fact("Where", where, " ", h("span", { class: "circle", title: "the trust boundary this was asked in" }, circle(prompt))),
       fact("Why", prompt.reason || "policy asks before this runs"),
       fact("Until", h("time", { datetime: prompt.expires_at }, moment(prompt.expires_at)), h("span", { class: "dim" }, ` (${away(prompt.expires_at)}, then denied)`)));

@@ -61,8 +61,9 @@ export class Story {
     turn.startedAt = turn.startedAt ?? at;
     if (turn.requester) this.people.add(turn.requester);
     this.inputs.set(body.input, turn.id);
-    turn.items.push({ kind: "asked", who: turn.requester, channel: context.channel, text: body.text, at, quotes: body.quotes || [] });
-    this.mark(turn, "asked", at, `${turn.requester || "somebody"} asked`);
+    const who = body.kind === "delegate" ? `an agent, for ${turn.requester || "nobody known"}` : turn.requester;
+    turn.items.push({ kind: "asked", who, channel: context.channel, text: body.text, at, quotes: body.quotes || [] });
+    this.mark(turn, "asked", at, `${who || "somebody"} asked`);
     return turn;
   }
 
@@ -183,6 +184,12 @@ export class Story {
     const call = turn.calls.get(body.call);
     if (call) { call.state = "running"; call.arguments = body.arguments; call.startedAt = at; }
     this.stretch(turn, "ran", at, body.tool);
+  }
+
+  delegate_started(turn, body, at) {
+    const call = turn.calls.get(body.call);
+    if (call) { call.state = "running"; call.arguments = body.arguments; call.startedAt = at; call.delegate = body.session; }
+    this.stretch(turn, "ran", at, body.agent);
   }
 
   call_finished(turn, body, at) {

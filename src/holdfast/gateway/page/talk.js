@@ -171,7 +171,8 @@ export class Talk {
     const out = shown ? h("details", { class: "output", open: this.opened?.has(key), on: { toggle: (event) => { this.opened ??= new Set(); if (event.target.open) this.opened.add(key); else this.opened.delete(key); } } },
       h("summary", null, "What came of it"), h("pre", { tabindex: "0" }, shown)) : null;
     const waits = call.state === "waiting" && call.asked ? this.card(this.promptOf(turn, call)) : call.approval ? this.cards.get(call.approval) : null;
-    return h("div", { class: `call ${tone}`, data: { call: key } }, head, out, waits && (call.state === "waiting") && waits.node);
+    const below = call.delegate && h("p", { class: "dim" }, "handed to ", h("a", { href: `#/s/${call.delegate}` }, call.delegate));
+    return h("div", { class: `call ${tone}`, data: { call: key } }, head, below, out, waits && (call.state === "waiting") && waits.node);
   }
 
   drawLine() {

@@ -1,0 +1,55 @@
+"""Delegates from the command line: settings name them, prompts show who asks for whom, an answer drives everybody on."""
+
+from tests.cli.conftest import APPROVAL_FIELDS, Cli
+
+SETTINGS = """
+[agents.ops]
+tools = ["write_file", "now"]
+delegates = ["researcher"]
+[agents.researcher]
+tools = ["write_file", "shell"]
+"""
+TASK = "delegate_researcher task='write_file path=found.txt content=green'"
+
+
+def test_a_delegates_prompt_is_listed_shown_and_answered_like_any_other(cli: Cli) -> None:
+    cli.settings(SETTINGS)
+    turn = cli.json("send", "ops/api", TASK, "--as", "alice")
+    (approval,) = turn["approvals"]
+    child = approval["session"]
+    assert (turn["session"], turn["outcome"], approval["path"]) == ("ops/api", "waiting", ["ops", "researcher"])
+    assert set(approval) >= APPROVAL_FIELDS
+    assert [each["id"] for each in cli.json("approvals", "list")["approvals"]] == [approval["id"]]
+    assert "ops > researcher asks" in cli("approvals", "show", approval["id"]).out
+    listed = {each["session"]: each["parent"] for each in cli.json("sessions", "list")["sessions"]}
+    assert listed == {"ops/api": None, child: "ops/api"}
+    assert [each["session"] for each in cli.json("sessions", "show", "ops/api")["delegates"]] == [child]
+    assert cli.json("sessions", "show", child)["parent"]["session"] == "ops/api"
+    assert "works for ops/api" in cli("sessions", "list").out
+    refused = cli.answer(approval, who="bob")
+    assert (refused.code, refused.json["reason"]) == (6, "wrong_approver")
+    answered = cli.answer(approval)
+    assert (answered.code, answered.json["session"], answered.json["outcome"], answered.json["result"]) == (0, "ops/api", "completed", "started")
+    assert (cli.cwd / "found.txt").read_text() == "green"
+    types = [line["type"] for line in cli("--json", "sessions", "follow", "ops/api").lines]
+    assert [each for each in types if each.startswith("delegate_")] == ["delegate_started", "delegate_ended"]
+    assert {each["verdict"] for each in cli.json("verify")["sessions"]} == {"holds"}
+
+
+def test_a_delegates_session_takes_no_messages(cli: Cli) -> None:
+    cli.settings(SETTINGS)
+    (approval,) = cli.json("send", "ops/api", TASK, "--as", "alice")["approvals"]
+    for session in (approval["session"], "delegate/nosuch"):
+        ran = cli("--json", "send", session, "hello", "--as", "alice")
+        assert (ran.code, ran.json["error"]["code"]) == (6, "delegate")
+    cancelled = cli.json("sessions", "cancel", "ops/api", "--as", "alice")
+    assert [each["outcome"] for each in cancelled["turns"]] == ["cancelled"]
+    assert cli.json("approvals", "list")["approvals"] == []
+    assert not (cli.cwd / "found.txt").exists()
+
+
+def test_settings_that_name_nobody_are_told_with_the_nearest_name(cli: Cli) -> None:
+    cli.settings(SETTINGS.replace('delegates = ["researcher"]', 'delegates = ["reseacher"]'))
+    ran = cli("--json", "config", "check")
+    assert ran.code == 2
+    assert "there is no agent 'reseacher'; did you mean 'researcher'?" in ran.out

@@ -161,15 +161,15 @@ class SqliteIndex:
 
     def _reminding(self, after: int, until: int, *, rows: int) -> Iterator[tuple[int, SessionId]]:
         """By time. A row that is not ours wakes nobody; the next look for what is stale opens its session."""
-        last: tuple[int, str] = (after, _LAST_NAME)
+        last: tuple[float, str] = (after, _LAST_NAME)
         while page := self._fetch(_PAGE_OF_REMINDING, (*last, until, rows)):
             for found in page:
                 if self._verifies(found):
                     yield found[4], SessionId(found[0])
-            reached = (page[-1][4], page[-1][0])
-            if len(page) < rows or tuple(map(type, reached)) != (int, str) or reached <= last:
-                return
-            last = reached
+            at, name = page[-1][4], page[-1][0]
+            if len(page) < rows or not (isinstance(at, int | float) and isinstance(name, str)) or (at, name) <= last:
+                return  # the end; or a file that is broken in a way SQLite does not see
+            last = (at, name)
 
     def close(self) -> None:
         with self._guard:
@@ -206,7 +206,7 @@ class SqliteIndex:
 
     # --- the file ----------------------------------------------------------------------------------------------------
 
-    def _fetch(self, query: str, values: tuple[str | int, ...]) -> list[tuple[Any, ...]]:
+    def _fetch(self, query: str, values: tuple[str | float, ...]) -> list[tuple[Any, ...]]:
         return self._use(lambda db: db.execute(query, values).fetchall(), [])
 
     def _use(self, work: "Callable[[apsw.Connection], T]", otherwise: T) -> T:

@@ -426,7 +426,7 @@ async def test_a_consent_does_not_reach_a_sibling_a_parent_or_a_later_call(stage
 
 
 @in_loop
-async def test_a_call_in_doubt_in_a_delegate_asks_again_in_its_parent_and_in_the_next_delegate(stage: Stage) -> None:
+async def test_a_call_in_doubt_in_a_delegate_asks_again_in_its_parent_and_in_the_next_delegate() -> None:
     """T2: whatever grants say; what is in doubt is told up and down."""
     twice = [*hands()[:1], *hands()[:1], {"call": [{"tool": "slow", "args": {"what": "x"}}]}, {"say": "all done"}]
     slow = [{"call": [{"tool": "slow", "args": {"what": "x"}}]}, {"say": "slow was slow"}]
@@ -443,7 +443,7 @@ async def test_a_call_in_doubt_in_a_delegate_asks_again_in_its_parent_and_in_the
         assert (again.path, "in doubt" in again.display) == (("ops", "helper"), True)
         (own,) = (await home.answer(again, "deny", by=alice)).turn.approvals
         assert (own.session, "in doubt" in own.display) == (S, True)
-    assert stage.effects.done == []
+    assert effects.done == []
 
 
 @in_loop

@@ -8,12 +8,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bench.picture import picture
+from bench.picture import DARK, LIGHT, picture
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "docs" / "benchmarks.json"
 PAGE = ROOT / "docs" / "benchmarks.md"
-PICTURE = ROOT / "docs" / "img" / "append-cost.svg"
+PICTURES = {LIGHT: ROOT / "docs" / "img" / "append-cost.svg", DARK: ROOT / "docs" / "img" / "append-cost-dark.svg"}
+
+TITLE = "Appending one more to a session, by the length of its history (p50)"
+SHOWN = """<picture>
+  <source media="(prefers-color-scheme: dark)" srcset="img/append-cost-dark.svg">
+  <img alt="What one more append costs, by the length of the history: Holdfast, and what people use instead" src="img/append-cost.svg">
+</picture>"""
 
 HEAD = """# Benchmarks
 
@@ -42,10 +48,16 @@ def note(section: str, found: dict[str, Any]) -> None:
     known[section] = found
     DATA.write_text(json.dumps(known, indent=1) + "\n")
     PAGE.write_text(page(known))
-    series = {**known.get("ours", {}).get("series", {}), **known.get("peers", {}).get("series", {})}
-    if series:
-        PICTURE.parent.mkdir(exist_ok=True)
-        PICTURE.write_text(picture(series, "Appending one more to a session, by the length of its history (p50)"))
+    if series := _series(known):
+        for colours, path in PICTURES.items():
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(picture(series, TITLE, colours))
+
+
+def _series(known: dict[str, Any]) -> dict[str, Any]:
+    """The lines of one run: that beside the others where there was one, ours alone otherwise."""
+    found: dict[str, Any] = known.get("peers", {}).get("series", {}) or known.get("ours", {}).get("series", {})
+    return found
 
 
 def page(known: dict[str, Any]) -> str:
@@ -53,8 +65,8 @@ def page(known: dict[str, Any]) -> str:
     if "ours" in known:
         parts += ["## Ours against the limit", _machine(known["ours"]["machine"]), _ours(known["ours"]["rows"]), _verdict(known["ours"]["rows"])]
     if "peers" in known:
-        parts += ["## The same work done by others", _machine(known["peers"]["machine"]), _peers(known["peers"])]
-    parts += ["## Cost against history", "![append cost against history length](img/append-cost.svg)"]
+        parts += ["## The same work done by others", _machine(known["peers"]["machine"]), peers(known["peers"])]
+    parts += ["## Cost against history", SHOWN]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -80,11 +92,16 @@ def _verdict(rows: list[dict[str, Any]]) -> str:
     return said + ("\nMissed: " + "; ".join(missed) + "." if missed else "")
 
 
-def _peers(peers: dict[str, Any]) -> str:
-    names = peers["names"]
+def peers(found: dict[str, Any]) -> str:
+    names = found["names"]
     lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    lines += ["| " + " | ".join([row["what"], *(row["cells"].get(name, "-") for name in names)]) + " |" for row in peers["rows"]]
-    return "\n".join([*lines, "", *(f"- {each}" for each in peers["notes"])])
+    lines += ["| " + " | ".join([row["what"], *(row["cells"].get(name, "-") for name in names)]) + " |" for row in found["rows"]]
+    lines += ["", "How durable each one is:", "", *(f"- {name}: {mode}." for name, mode in found["durability"].items())]
+    if found["better"]:
+        lines += ["", "Where others are ahead of Holdfast:", "", *(f"- {line}." for line in found["better"])]
+    if found["left_out"]:
+        lines += ["", "Not measured, and why:", "", *(f"- {name}: {reason}." for name, reason in found["left_out"].items())]
+    return "\n".join([*lines, "", "How to read it:", "", *(f"- {each}" for each in found["notes"])])
 
 
 def verdict(reached: bool | None) -> str:  # noqa: FBT001  a cell of a table

@@ -1,142 +1,184 @@
 """
-`python -m bench.peers --python PEERS_PYTHON [NAME ...] [--write-docs]`: the same work done by what people use instead, one table.
+`python -m bench.peers --python PEERS_PYTHON [NAME ...] [--write-docs] [--scale 0.1]`: the same work done by what people use instead.
 
-Each peer runs in a process of the peers' environment, with the store that it brings for one machine and that store's own defaults. What a peer
-does not do is left blank; what it does better is marked like anything else. Durability differs and is stated.
+Each peer runs in processes of an environment apart from ours, with the store that it brings and that store's own defaults, on the same disk.
+What cannot run here is left out with its reason; what a peer does better is marked like anything else. Durability differs and is stated.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from bench import docs
-from bench.ground import machine, told
+from bench import docs, npm, postgres
+from bench.ground import machine
+from bench.peer_table import OURS, Peer, table
 
 HERE = Path(__file__).parent / "peer"
+LIMIT_SECONDS = 120  # a peer that takes longer for its work is left out, and said so
+IMPORTS = 3
 
 PEERS = {
-    "langgraph_sqlite": ("LangGraph, SQLite saver", "langgraph"),
-    "openai_agents": ("OpenAI Agents, SQLite session", "openai-agents"),
-    "google_adk": ("Google ADK, SQLite sessions", "google-adk"),
-    "dbos_sqlite": ("DBOS, SQLite", "dbos"),
+    "langgraph_sqlite": Peer("LangGraph, SQLite saver"),
+    "langgraph_postgres": Peer("LangGraph, PostgreSQL saver"),
+    "openai_agents": Peer("OpenAI Agents, SQLite session"),
+    "google_adk": Peer("Google ADK, SQLite sessions"),
+    "dbos_sqlite": Peer("DBOS, SQLite"),
+    "pi_jsonl": Peer("pi, JSON Lines (no sync)", synced=False),
 }
-OURS = "Holdfast"
-LIMIT_SECONDS = 150  # a peer that takes longer is left out, and said so
+PACKAGES = {
+    "langgraph_sqlite": "langgraph",
+    "langgraph_postgres": "langgraph",
+    "openai_agents": "openai-agents",
+    "google_adk": "google-adk",
+    "dbos_sqlite": "dbos",
+}
+QUIET = {"OPENAI_AGENTS_DISABLE_TRACING": "1", "PYTHONWARNINGS": "ignore"}
 
-NOTES = (
-    "Bold is the best of a row. Durability is each one's default: all of these sync before they return, at different places.",
-    (
-        "append: one message more (DBOS: one step more of a running workflow) at the end of that many. "
-        "Holdfast's are records of its journal, off the event loop, with a MAC and an anchor; no peer has either."
-    ),
-    "turn: a message, a stand-in model that calls a tool, the tool, the model again. Holdfast journals who asked, the decision and the start of the tool before it runs.",
-    (
-        "pause: a new session, up to a tool that asks first. cold resume: from the start of a new process until the tool runs. "
-        "The OpenAI SDK leaves keeping the paused state to the application; here it is a synced file."
-    ),
-    "disk: all under the folder, divided by the paused sessions. One database holds many in fewer blocks than a folder each; DBOS's is of twenty, and coarse.",
-    "Google ADK's confirmations are answered in a live stream, so no cold resume is measured; its store was asked for 64 tasks at once like all the others.",
-)
+
+class Program(NamedTuple):
+    """How one of them is started; the mode and the folder follow."""
+
+    command: list[str]
+    environment: dict[str, str]
+    version: str
+
+
+class LeftOut(Exception):
+    """It was not measured; the message is the reason."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.peers", description="The same work done by what people use instead.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of: {' '.join(PEERS)}")
-    parser.add_argument("--python", type=Path, required=True, help="the Python of the peers' environment")
-    parser.add_argument("--in", dest="folder", type=Path, help="a folder on the disk to measure")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--write-docs", action="store_true")
-    asked = parser.parse_args()
+    asked = _arguments()
+    os.environ["BENCH_SCALE"] = str(asked.scale)
     folder = Path(tempfile.mkdtemp(prefix="holdfast-peers-", dir=asked.folder))
     try:
         facts = machine(folder)
         del facts["durability"]
+        if asked.scale != 1:
+            facts["scale"] = f"{asked.scale:g} of the whole work, a quick look"
         print(", ".join(f"{name}: {value}" for name, value in facts.items()), flush=True)
-        found = {OURS: _measured(sys.executable, ["-m", "bench.peers_ours"], folder / "ours")}
+        found = {OURS: _ours(folder)}
         for name in asked.names or PEERS:
-            title, package = PEERS[name]
-            print(f"{title} ...", file=sys.stderr, flush=True)
-            measured = _measured(str(asked.python), [str(HERE / f"{name}.py")], folder / name)
-            found[f"{title} {_version(asked.python, package)}"] = measured
+            found[PEERS[name]] = _peer(name, asked.python, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    result = _told(facts, found)
-    print(docs._peers(result))
+    result = {"machine": facts, **table(found, _sizes())}
+    print(docs.peers(result))
     if asked.json is not None:
-        asked.json.write_text(json.dumps({**result, "raw": found}, indent=1) + "\n")
+        asked.json.write_text(json.dumps({**result, "raw": {peer.title: each for peer, each in found.items()}}, indent=1) + "\n")
     if asked.write_docs:
         docs.note("peers", result)
 
 
-def _measured(python: str, script: list[str], folder: Path) -> dict[str, Any]:
-    folder.mkdir()
-    environment = {**os.environ, "OPENAI_AGENTS_DISABLE_TRACING": "1", "PYTHONWARNINGS": "ignore"}
-    command = [python, *script]
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.peers", description="The same work done by what people use instead.")
+    parser.add_argument("names", nargs="*", choices=[*PEERS, []], metavar="NAME", help=f"some of: {' '.join(PEERS)}")
+    parser.add_argument("--python", type=Path, required=True, help="the Python of the peers' environment")
+    parser.add_argument("--in", dest="folder", type=Path, help="a folder on the disk to measure; the system's temporary folder otherwise")
+    parser.add_argument("--scale", type=float, default=1.0, help="below 1: smaller and quicker")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results there")
+    parser.add_argument("--write-docs", action="store_true", help="also write docs/benchmarks.md and its picture")
+    return parser.parse_args()
+
+
+def _sizes() -> dict[str, Any]:
+    """How much every one of them is asked to do."""
+    from bench.peer import work  # reads BENCH_SCALE when it is imported
+
+    names = {"lengths": "LENGTHS", "appends": "APPENDS", "loads": "LOADS", "sessions": "SESSIONS", "tasks": "TASKS", "parked": "PARKED"}
+    sizes = {name: getattr(work, constant) for name, constant in names.items()}
+    return {**sizes, "turn_lengths": work.TURN_LENGTHS, "seconds": work.MANY_SECONDS, "text": work.TEXT}
+
+
+# --- each of them -----------------------------------------------------------------------------------------------------
+
+
+def _ours(folder: Path) -> dict[str, Any]:
+    return _measured(Program([sys.executable, "-m", "bench.peers_ours"], {}, ""), OURS.title, folder / "ours")
+
+
+def _peer(name: str, python: Path, folder: Path) -> dict[str, Any]:
+    """What it found, or why it found nothing: one that fails never ends the run."""
+    title = PEERS[name].title
     try:
-        asked = subprocess.run([*command, "work", str(folder)], capture_output=True, text=True, check=True, timeout=LIMIT_SECONDS, env=environment)
-        found: dict[str, Any] = json.loads(asked.stdout.splitlines()[-1])
-    except (subprocess.SubprocessError, IndexError, ValueError) as exc:
-        print(getattr(exc, "stderr", None) or exc, file=sys.stderr)
-        return {"durability": f"not measured: {type(exc).__name__}"}
-    if "pause" in found:
-        started = time.time()
-        asked = subprocess.run([*command, "resume", str(folder)], capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS, env=environment)
-        ran = [json.loads(line)["ran"] for line in asked.stdout.splitlines() if line.startswith('{"ran"')]
-        found["resume"] = (ran[0] - started) * 1e6 if ran else None
-    return found
+        with contextlib.ExitStack() as stack:
+            return _measured(_program(name, python.absolute(), folder, stack), title, folder / name)
+    except Exception as exc:  # noqa: BLE001  whatever it was, it is told and the next one has its turn
+        print(f"{title}: {exc!r}", file=sys.stderr, flush=True)
+        return {"left_out": f"{type(exc).__name__}: {exc}"}
+
+
+def _program(name: str, python: Path, folder: Path, stack: contextlib.ExitStack) -> Program:
+    if name == "pi_jsonl":
+        packages = folder / "npm"
+        packages.mkdir()
+        environment = {"BENCH_NODE_MODULES": str(npm.fetched(packages)), "BENCH_WORK": json.dumps(_sizes())}
+        return Program([npm.node(), str(HERE / "pi_jsonl.mjs")], environment, npm.pinned(npm.LOCK.read_text())[0].version)
+    environment = {"BENCH_POSTGRES": stack.enter_context(postgres.server(folder))} if name == "langgraph_postgres" else {}
+    return Program([str(python), str(HERE / f"{name}.py")], environment, _version(python, PACKAGES[name]))
 
 
 def _version(python: Path, package: str) -> str:
     code = f"import importlib.metadata as m; print(m.version({package!r}))"
-    return subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=False).stdout.strip()
+    asked = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=False)
+    if asked.returncode != 0:
+        raise LeftOut(f"{package} is not installed in the peers' environment")
+    return asked.stdout.strip()
 
 
-# --- telling ----------------------------------------------------------------------------------------------------------
+def _measured(program: Program, title: str, folder: Path) -> dict[str, Any]:
+    print(f"{title} ...", file=sys.stderr, flush=True)
+    folder.mkdir()
+    found: dict[str, Any] = {"version": program.version}
+    try:
+        imports = [_asked(program, "import", folder)["import"] for _ in range(IMPORTS)]
+        found |= {"import": statistics.median(imports), "bare": _bare(folder), **_asked(program, "work", folder)}
+    except LeftOut as exc:
+        print(f"{title}: {exc}", file=sys.stderr, flush=True)
+        return {**found, "left_out": str(exc)}
+    found["resume"] = _resumed(program, folder) if isinstance(found.get("pause"), float) else found.get("pause")
+    return found
 
 
-def _told(facts: dict[str, Any], found: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    names = list(found)
-    rows = [
-        _row(names, found, "import", lambda each: _scaled(each.get("import"), 1e6)),
-        *(_row(names, found, f"append at {n:,}", lambda each, n=n: _at(each, "append", n)) for n in (10, 100, 1_000, 10_000)),
-        *(_row(names, found, f"turn with one tool at {n:,} messages", lambda each, n=n: _at(each, "turn", n)) for n in (10, 1_000)),
-        _row(names, found, "load 1,000 messages", lambda each: each.get("load")),
-        _row(names, found, "200 sessions by 64 tasks, appends/s", lambda each: each.get("many"), tell=lambda rate: f"{rate:,.0f}/s", best=max),
-        _row(names, found, "turn up to a pause", lambda each: each.get("pause")),
-        _row(names, found, "cold resume, new process to tool", lambda each: each.get("resume")),
-        _row(names, found, "list what waits (200)", lambda each: each.get("list")),
-        _row(names, found, "disk a paused session", lambda each: each.get("parked_bytes"), tell=lambda size: f"{size / 1024:.1f} KiB"),
-        {"what": "durability", "cells": {name: each.get("durability", "-") for name, each in found.items()}},
-    ]
-    series = {name: sorted((int(n), us) for n, us in each.get("append", {}).items()) for name, each in found.items() if name != OURS}
-    return {"machine": facts, "names": names, "rows": rows, "notes": NOTES, "series": {name: line for name, line in series.items() if line}}
+def _bare(folder: Path) -> float:
+    from bench.peer import work
+
+    return work.bare_append_us(folder)
 
 
-def _row(names, found, what, value, *, tell=lambda us: told(us / 1e6), best=min) -> dict[str, Any]:
-    values = {name: value(found[name]) for name in names}
-    numbers = [each for each in values.values() if isinstance(each, int | float)]
-    cells = {}
-    for name, each in values.items():
-        if isinstance(each, int | float):
-            cells[name] = f"**{tell(each)}**" if len(numbers) > 1 and each == best(numbers) else tell(each)
-        elif each is not None:
-            cells[name] = str(each)
-    return {"what": what, "cells": cells}
+def _resumed(program: Program, folder: Path) -> float | str:
+    """Microseconds from the start of a new process until its tool runs."""
+    started = time.time()
+    try:
+        ran: float = _asked(program, "resume", folder)["ran"]
+    except LeftOut as exc:
+        return f"failed: {str(exc)[:60]}"
+    return (ran - started) * 1e6
 
 
-def _at(found: dict[str, Any], kind: str, length: int) -> float | None:
-    return found.get(kind, {}).get(str(length))
-
-
-def _scaled(value: float | None, by: float) -> float | None:
-    return None if value is None else value * by
+def _asked(program: Program, mode: str, folder: Path) -> dict[str, Any]:
+    """The JSON object that it told last."""
+    command = [*program.command, mode, str(folder)]
+    environment = {**os.environ, **QUIET, **program.environment}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS, env=environment)
+    except subprocess.TimeoutExpired as exc:
+        raise LeftOut(f"its {mode} took longer than {LIMIT_SECONDS} s") from exc
+    told = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode != 0 or not told:
+        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        raise LeftOut(f"its {mode} ended with {done.returncode}: {last[0][:160]}")
+    found: dict[str, Any] = json.loads(told[-1])
+    return found
 
 
 if __name__ == "__main__":

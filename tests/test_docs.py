@@ -186,6 +186,14 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "benchmarks.md"], ids=lambda page: page.name)
+def test_the_picture_of_the_costs_is_shown_on_light_and_dark_pages(page: Path) -> None:
+    """Two files that exist, one for each."""
+    shown = re.findall(r'src(?:set)?="([^"]+)"', page.read_text())
+    assert [Path(each).name for each in shown] == ["append-cost-dark.svg", "append-cost.svg"]
+    assert [each for each in shown if not (page.parent / each).exists()] == []
+
+
 def test_the_readme_is_short_enough_to_be_read() -> None:
     """About a hundred lines."""
     assert len((ROOT / "README.md").read_text().splitlines()) <= 140

@@ -1,25 +1,33 @@
-"""DBOS on SQLite: a turn is a workflow of steps, a pause waits for a message to the workflow."""
+"""DBOS on SQLite: a session is a workflow, a message a step of it, a turn a workflow of three steps, a pause a wait for a message to the workflow."""
 
+import asyncio
+import contextlib
+import json
 import logging
-import sys
+import os
 import time
 
-from work import APPENDS, PARKED, TEXT, TURNS, imported, main, median_us, on_disk, pragmas, ran
+from work import APPENDS, LENGTHS, LOADS, NOT_OFFERED, PARKED, SESSIONS, TEXT, TURNS, imported, main, many, median_us, on_disk, pragmas, ran, timed
 
 
 def imports():
     import dbos  # noqa: F401
 
 
-import_seconds = imported(imports)
+imported(imports)
 
 from dbos import DBOS, SetWorkflowID  # noqa: E402
 
-TIMES: dict[int, list[float]] = {10: [], 100: [], 1000: []}
+TIMES = {length: [] for length in LENGTHS}
 
 
 @DBOS.step()
 def say(text: str) -> str:
+    return text
+
+
+@DBOS.step()
+async def say_soon(text: str) -> str:
     return text
 
 
@@ -30,16 +38,15 @@ def service_status(service: str) -> str:
 
 
 @DBOS.workflow()
-def steps() -> None:
+def steps(lengths: list[int]) -> None:
     done = 0
-    for length, seconds in TIMES.items():
-        while done < length:
-            say(TEXT)
-            done += 1
+    for length in lengths:
+        with without_syncs():
+            while done < length:
+                say(TEXT)
+                done += 1
         for _ in range(APPENDS):
-            started = time.perf_counter()
-            say(TEXT)
-            seconds.append(time.perf_counter() - started)
+            TIMES[length].append(timed(lambda: say(TEXT)))
             done += 1
 
 
@@ -51,11 +58,41 @@ def turn() -> str:
 
 
 @DBOS.workflow()
-def asking() -> str:
-    say("call the tool")
-    if DBOS.recv("answer", timeout_seconds=3600) == "yes":
+async def asking() -> str:
+    await say_soon("call the tool")
+    if await DBOS.recv_async("answer", timeout_seconds=3600) == "yes":
         service_status("api")
-    return say("done")
+    return await say_soon("done")
+
+
+@DBOS.workflow()
+async def session(number: int) -> None:
+    """Waits in memory for what it shall keep, and keeps it as a step."""
+    while (text := await INBOX[number].get()) is not None:
+        await say_soon(text)
+        INBOX[number].task_done()
+
+
+INBOX: list[asyncio.Queue] = []
+
+
+@contextlib.contextmanager
+def without_syncs():
+    """History is laid down without waiting for the disk; what is measured comes after, on connections that have not heard of it."""
+    from dbos._dbos import _get_dbos_instance
+    from sqlalchemy import event
+
+    engine = _get_dbos_instance()._sys_db.engine
+
+    def quick(connection):
+        connection.exec_driver_sql("PRAGMA synchronous=OFF")
+
+    event.listen(engine, "begin", quick)
+    try:
+        yield
+    finally:
+        event.remove(engine, "begin", quick)
+        engine.dispose()
 
 
 def launch(folder):
@@ -74,47 +111,65 @@ def launch(folder):
 
 def work(folder):
     launch(folder)
+    found = {}
+    with SetWorkflowID("short"):
+        steps([1_000])
+    found["load"] = median_us([timed(lambda: DBOS.list_workflow_steps("short")) for _ in range(LOADS)])
+    TIMES[1_000].clear()
     with SetWorkflowID("steps"):
-        steps()
-    found = {"import": import_seconds, "append": {length: median_us(seconds) for length, seconds in TIMES.items()}, "turn": {}}
-    seconds = []
-    for _ in range(TURNS):
-        started = time.perf_counter()
-        turn()
-        seconds.append(time.perf_counter() - started)
-    found["turn"][10] = median_us(seconds)
+        steps(list(LENGTHS))
+    found["append"] = {length: median_us(seconds) for length, seconds in TIMES.items()}
+    found["turn"] = {10: median_us([timed(turn) for _ in range(TURNS)]), 1_000: NOT_OFFERED}
+    found["durability"] = pragmas(folder / "dbos.sqlite") + "; a sync at every step"
+    asyncio.run(together(folder, found))
+
+
+async def together(folder, found):
+    found["many"] = await crowd()
     before = on_disk(folder)
     seconds = []
-    parked = PARKED // 10  # each waits in a thread of its own
-    for number in range(parked):
+    for number in range(PARKED):
         started = time.perf_counter()
         with SetWorkflowID(f"p{number}"):
-            DBOS.start_workflow(asking)
-        while not DBOS.list_workflow_steps(f"p{number}"):
-            time.sleep(0.001)
+            await DBOS.start_workflow_async(asking)
+        while not await DBOS.list_workflow_steps_async(f"p{number}"):  # noqa: ASYNC110  nothing else tells that it got there
+            await asyncio.sleep(0.0005)
         seconds.append(time.perf_counter() - started)
     found["pause"] = median_us(seconds)
-    found["parked_bytes"] = (on_disk(folder) - before) / parked
-    found["durability"] = pragmas(folder / "dbos.sqlite")
-    print_now(found)
-
-
-def print_now(found):
-    """And leave without waiting for those that are parked: they are what the cold resume goes on with."""
-    import json
-    import os
-
+    found["parked_bytes"] = (on_disk(folder) - before) / PARKED
+    started = time.perf_counter()
+    waiting = [each for each in await DBOS.list_workflows_async(status="PENDING") if each.workflow_id.startswith("p")]
+    assert len(waiting) == PARKED
+    found["list"] = (time.perf_counter() - started) * 1e6
+    # Leave without waiting for those that are parked: they are what the cold resume goes on with.
     print(json.dumps(found), flush=True)
     os._exit(0)
+
+
+async def crowd():
+    INBOX.extend(asyncio.Queue() for _ in range(SESSIONS))
+    handles = []
+    with without_syncs():
+        for number in range(SESSIONS):
+            with SetWorkflowID(f"s{number}"):
+                handles.append(await DBOS.start_workflow_async(session, number))
+
+    async def append(number):
+        INBOX[number].put_nowait(TEXT)
+        await INBOX[number].join()
+
+    rate = await many(append)
+    with without_syncs():
+        for number, handle in enumerate(handles):
+            INBOX[number].put_nowait(None)
+            await handle.get_result()
+    return rate
 
 
 def resume(folder):
     launch(folder)  # recovers what was pending
     DBOS.send("p0", "yes", "answer")
     DBOS.retrieve_workflow("p0").get_result()
-    sys.stdout.flush()
-    import os
-
     os._exit(0)
 
 

@@ -2,9 +2,28 @@
 
 import asyncio
 import os
+import resource
 import time
 
-from work import APPENDS, EACH, LENGTHS, PARKED, SESSIONS, TASKS, TEXT, TURN_LENGTHS, TURNS, imported, main, median_us, on_disk, pragmas, ran
+from work import (
+    APPENDS,
+    LENGTHS,
+    LOADS,
+    NOT_OFFERED,
+    PARKED,
+    SESSIONS,
+    TEXT,
+    TURN_LENGTHS,
+    TURNS,
+    atimed,
+    imported,
+    main,
+    many,
+    median_us,
+    on_disk,
+    pragmas,
+    ran,
+)
 
 
 def imports():
@@ -46,16 +65,10 @@ def item(number):
     return {"role": "user" if number % 2 == 0 else "assistant", "content": TEXT}
 
 
-async def atimed(work):
-    started = time.perf_counter()
-    await work
-    return time.perf_counter() - started
-
-
 async def work(folder):
     from agents import Runner, SQLiteSession
 
-    found = {"append": {}, "turn": {}}
+    found = {"append": {}, "turn": {}, "list": NOT_OFFERED}
     path = folder / "agents.db"
     for length in LENGTHS:
         session = SQLiteSession(f"append{length}", path)
@@ -67,11 +80,19 @@ async def work(folder):
         await session.add_items([item(number) for number in range(length)])
         found["turn"][length] = median_us([await atimed(Runner.run(ops, "look", session=session)) for _ in range(TURNS)])
     session = SQLiteSession("append1000", path)
-    found["load"] = median_us([await atimed(session.get_items()) for _ in range(10)])
-    found["durability"] = pragmas(path) + " for messages; a pause is kept by the application"
-    found["many"] = await many(folder)
+    found["load"] = median_us([await atimed(session.get_items()) for _ in range(LOADS)])
+    found["durability"] = pragmas(path) + "; a sync at every save of messages; a pause is kept by the application, here in a file with an fsync"
+    found["many"] = await crowd(folder / "many.db")
     parked = folder / "parked"
     parked.mkdir()
+    found["pause"] = await pauses(parked)
+    found["parked_bytes"] = on_disk(parked) / PARKED
+    return found
+
+
+async def pauses(parked):
+    from agents import Runner, SQLiteSession
+
     asking = agent(ask=True)
     seconds = []
     for number in range(PARKED):
@@ -83,24 +104,16 @@ async def work(folder):
             file.flush()
             os.fsync(file.fileno())
         seconds.append(time.perf_counter() - started)
-    found["pause"] = median_us(seconds)
-    found["parked_bytes"] = on_disk(parked) / PARKED
-    return found
+    return median_us(seconds)
 
 
-async def many(folder):
+async def crowd(path):
     from agents import SQLiteSession
 
-    sessions = [SQLiteSession(f"s{number}", folder / "many.db") for number in range(SESSIONS)]
-
-    async def task(mine):
-        for _ in range(EACH):
-            for session in mine:
-                await session.add_items([item(0)])
-
-    started = time.perf_counter()
-    await asyncio.gather(*(task(sessions[start::TASKS]) for start in range(TASKS)))
-    return SESSIONS * EACH / (time.perf_counter() - started)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each session has a connection of its own for each thread that it meets
+    sessions = [SQLiteSession(f"s{number}", path) for number in range(SESSIONS)]
+    return await many(lambda number: sessions[number].add_items([item(0)]))
 
 
 async def resume(folder):
@@ -115,5 +128,5 @@ async def resume(folder):
 
 if __name__ == "__main__":
     os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
-    import_seconds = imported(imports)
-    main(lambda folder: {"import": import_seconds, **asyncio.run(work(folder))}, lambda folder: asyncio.run(resume(folder)))
+    imported(imports)
+    main(lambda folder: asyncio.run(work(folder)), lambda folder: asyncio.run(resume(folder)))

@@ -211,8 +211,10 @@ def test_a_code_is_exchanged_once(gateway: Gateway) -> None:
     assert (again.status_code, again.json()["code"]) == (401, "unauthorized")
     journal = "".join(path.read_text() for path in gateway.home.rglob("*.jsonl"))
     assert given.json()["token"] not in journal
-    for _ in range(40):
+    for _ in range(400):  # thirty at once and one in two seconds; a slow machine needs more tries to be too fast
         answer = stranger.post("/v1/codes", json={"code": secrets.token_urlsafe(32)})
+        if answer.status_code == 429:
+            break
     assert answer.status_code == 429
 
 

@@ -94,7 +94,11 @@ class SimulatedStore(InMemoryStore):
         await self.chaos.dawdle(0.5, 0.1)
         if self.chaos.strikes(0.01):
             raise Busy(f"{session} is being written by somebody else; try again", holder="dice", held_seconds=1.0)
-        return _shaky(await super().open(session))
+        try:
+            return _shaky(await super().open(session))
+        except Crashed:
+            self.process.die()  # it found damage, and the home could not be told
+            raise
 
     async def home(self) -> InMemoryJournal:
         return _shaky(await super().home())

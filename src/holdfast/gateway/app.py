@@ -96,6 +96,14 @@ class Recorder:
 
         try:
             await self._app(scope, receive, seen)
+        except OSError as exc:
+            # The disk refused to be read. Not this request's fault and no bug: told as something that may pass, without a path.
+            _log.warning("%s: the system refused: %s", self._paths.get(scope.get("endpoint"), "-"), exc.strerror)
+            if status == 0:
+                told = problem(
+                    503, "io", f"the system refused: {exc.strerror or type(exc).__name__}", "try again; `holdfast doctor` looks for the reason"
+                )
+                await problem_response(told)(scope, receive, seen)
         except Exception:  # noqa: BLE001  # the loop's edge: one request's bug is told as one, and the others go on
             _log.exception("a bug in %s", self._paths.get(scope.get("endpoint"), "-"))
             if status == 0:

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.adapters.files import FileStore
 from holdfast.errors import Refused
 from holdfast.ids import InstanceId, SessionId
+from holdfast.journal.record import read_unverified
 from holdfast.journal.verify import Verdict
 from holdfast.ports.journal_store import Record
 from holdfast.session.codec import decode
@@ -98,8 +99,8 @@ def check_history(
 
 def _told_by_files(paths: Iterable[Path]) -> set[int]:
     """A store need not hand out the records that only tell of its segments; what lies on disk says which they are."""
-    lines = (msgspec.json.decode(line) for path in paths for line in path.read_bytes().splitlines() if line.endswith(b"}"))
-    return {line["seq"] for line in lines if line["type"] in _OF_THE_FILES}
+    lines = (read_unverified(line) for path in paths for line in path.read_bytes().splitlines(keepends=True))
+    return {line.seq for line in lines if line is not None and line.type in _OF_THE_FILES}
 
 
 def _check_starts(entries: list[Entry]) -> None:

@@ -182,7 +182,7 @@ class _Gateway:
         gateway = Gateway(home.service, GatewaySettings(requests_per_second=1e9, requests_burst=1e9), workspace=lambda: None)
         config = uvicorn.Config(make_app(gateway), http=Protocol, ws="none", lifespan="off", log_config=None, access_log=False)
         config.load()
-        self._made = lambda: Protocol(config=config, server_state=ServerState(), app_state={})
+        self._made: Callable[[], Any] = lambda: Protocol(config=config, server_state=ServerState(), app_state={})
 
     def answers(self, request: bytes) -> bytes:
         return self.loop.run_until_complete(self._answers(request))

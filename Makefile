@@ -32,7 +32,7 @@ ifeq ($(shell [ "$$(cat $(VENV)/.place 2>/dev/null)" = "$$(pwd -P)" ] && $(BIN)/
 $(VENV)/.made: unusable
 endif
 
-.PHONY: help demo run test test-long check fmt lint types bench bench-peers simulate lock clean unusable
+.PHONY: help demo run test test-long check fmt lint types bench bench-peers simulate fuzz mutate lock clean unusable
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' Makefile | while IFS=: read -r name text; do printf '%-12s%s\n' "$$name" "$$text"; done
@@ -46,7 +46,7 @@ run: $(VENV)/.serve  ## the gateway; prints its address
 test: $(VENV)/.test  ## the tests, without the long ones
 	@$(PYTEST) -m 'not long' $(ARGS)
 
-test-long: $(VENV)/.long  ## all tests, with more examples
+test-long: $(VENV)/.long $(VENV)/.fuzz  ## all tests, with more examples
 	@$(PYTEST) --hypothesis-profile=long --timeout=3600 $(ARGS)
 
 check: lint types test  ## everything that must hold before a change lands; ends with pytest's closing line
@@ -76,8 +76,14 @@ simulate: $(VENV)/.test  ## seeded faults without end; ARGS="--seed N" repeats o
 	$(call written,src/holdfast/testing/simulate.py)
 	@$(BIN)/python -m holdfast.testing.simulate $(ARGS)
 
+fuzz: $(VENV)/.fuzz  ## every parser, guided by coverage, a minute each; ARGS="http --seconds 3600" for one of them, longer
+	@$(BIN)/python -m holdfast.testing.fuzzing $(ARGS)
+
+mutate: $(VENV)/.test  ## mutants of what must not be wrong, and which of them no test notices; ARGS="--count 300"
+	@$(BIN)/python -m holdfast.testing.mutation $(ARGS)
+
 clean:  ## remove what the other targets made
-	@rm -rf $(VENV) $(PEERS) $(LOCKING) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) $(PEERS) $(LOCKING) .fuzz build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 	@rm -rf src/*.egg-info
 
@@ -112,6 +118,11 @@ $(VENV)/.long: $(VENV)/.test requirements/long.lock
 	@$(BIN)/python $(PIP) install --no-deps --require-hashes -r requirements/long.lock
 	@touch $@
 
+$(VENV)/.fuzz: $(VENV)/.test requirements/fuzz.lock
+	@echo 'installing requirements/fuzz.lock'
+	@$(BIN)/python $(PIP) install --no-deps --require-hashes -r requirements/fuzz.lock
+	@touch $@
+
 $(PEERS)/.made: requirements/peers.lock
 	@echo 'installing requirements/peers.lock'
 	@$(PYTHON) -m venv --clear $(PEERS)
@@ -138,6 +149,7 @@ lock: $(LOCKING)/.made  ## write the locks anew from pyproject.toml and requirem
 	@$(COMPILE) pyproject.toml --all-extras requirements/test.in -c requirements/runtime.lock -c requirements/build.lock \
 		-o requirements/test.lock
 	@$(COMPILE) --no-deps requirements/long.in -o requirements/long.lock
+	@$(COMPILE) --no-deps requirements/fuzz.in -o requirements/fuzz.lock
 	@$(COMPILE) requirements/peers.in -o requirements/peers.lock
 	@$(COMPILE) requirements/locking.in -o requirements/locking.lock
 	@! grep -nE '://|^ *--(index|extra-index|find-links)' requirements/*.lock

@@ -7,6 +7,8 @@ Where CI=true it fails the test: there a skip would hide that a promise went unt
 
 import os
 import shutil
+import signal
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -29,6 +31,14 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_configure() -> None:
+    """Started in the background or by nohup, a process ignores some signals, and so would all that it starts: tests send them, and programs expect them."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for name in ("SIGHUP", "SIGQUIT"):
+            signal.signal(signal.Signals[name], signal.SIG_DFL)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

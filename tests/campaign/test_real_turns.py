@@ -198,7 +198,7 @@ def test_48_stopped_in_the_middle_of_a_tool(cli: Cli, began: Gate) -> None:
     driver = cli.start("--json", "approvals", "answer", approval["id"], "approve_once", "--as", "alice")
     shell = int(began.hear())
     driver.send_signal(signal.SIGTERM)
-    _, err = driver.communicate(timeout=30)
+    _, err = driver.communicate(timeout=100)
     assert "Traceback" not in err
     wait_until_gone(shell)
     resumed = cli("--json", "resume", "ops/api")
@@ -214,7 +214,7 @@ def test_48_stopped_with_only_prompts_pending(cli: Cli) -> None:
     assert follower.stdout is not None
     follower.stdout.readline()
     follower.send_signal(signal.SIGTERM)
-    follower.communicate(timeout=10)
+    follower.communicate(timeout=100)
     assert (cli.answer(approval).code, cli.ran()) == (0, 1)
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.adapters.files import FileStore
+from holdfast.adapters.files import FileStore, commit
+from holdfast.adapters.files.home_birth import HOME_SESSION
 from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.adapters.tools import shell
-from holdfast.errors import NotSaved
+from holdfast.errors import InDoubt, NotSaved
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Draft
 from holdfast.ports.tools import CannotBind
@@ -111,3 +112,29 @@ def test_an_answer_that_was_recorded_is_never_told_as_refused(cli: Cli, monkeypa
 async def answer(cli: Cli, turn: dict[str, Any]) -> Any:
     async with holdfast.open(cli.home) as home:
         return await home.answer(await home.approval(turn["approvals"][0]["id"]), "approve_once", by=alice)
+
+
+@in_loop
+async def test_a_server_goes_on_after_one_failed_write_to_the_homes_own_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T7: one error of the disk spent the home's handle for good, and a process that stays refused every new session until it was restarted."""
+    move, failures = commit.move_anchor, ["once"]
+
+    def failing(files: SessionFiles, *more: Any) -> Any:
+        if files.session == HOME_SESSION and failures:
+            failures.pop()
+            raise OSError(errno.EIO, "Input/output error")
+        return move(files, *more)
+
+    async with holdfast.open(tmp_path / "home", agents=[agent(tmp_path / "effects", "ask")]) as home:
+        turn = await home.send(OPS, "act what=it", source=alice)
+        monkeypatch.setattr(commit, "move_anchor", failing)
+        with pytest.raises(InDoubt):
+            await home.answer(turn.approvals[0], "approve_session", by=alice)
+        assert (await home.answer(turn.approvals[0], "approve_session", by=alice)).turn.outcome == "completed"
+        failures.append("again")
+        with pytest.raises(InDoubt):
+            await home.send("ops/other", "act what=this", source=alice)
+        assert (await home.send("ops/other", "act what=this", source=alice)).outcome == "waiting"
+    async with holdfast.open(tmp_path / "home") as again:
+        assert len(await again.service.grants()) == 1
+        assert [each.session for each in await again.service.sessions()] == [OPS, "ops/other"]

@@ -6,8 +6,10 @@ Nothing sleeps. Where two processes must meet, one waits for a line of `sessions
 
 import json
 import os
+import select
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +22,42 @@ APPROVAL_FIELDS = {
     "id", "session", "instance", "turn", "call", "tool", "arguments", "display", "digest", "options", "may_answer", "requester", "audience",
     "boundary", "channel", "requested_at", "expires_at", "state", "closed_as", "answered_by", "option",
 }  # fmt: skip
+DEADLINE_SECONDS = 60.0  # for what takes a second; a test that gets here has failed
+HELD = '''
+"""A model that says that it was asked, and thinks until it is told what to say: two FIFOs, and no race against a clock."""
+import asyncio
+import os
+from pathlib import Path
+
+import holdfast
+from holdfast.session.messages import ModelAnswer, ProposedCall
+
+HERE = Path(__file__).parent
+
+
+class Held:
+    name = "held"
+    context_tokens = None
+    summarises = False
+
+    async def call(self, request, *, on_text):
+        loop, told = asyncio.get_running_loop(), asyncio.Event()
+        words = os.open(HERE / "words", os.O_RDONLY | os.O_NONBLOCK)
+        loop.add_reader(words, told.set)
+        try:
+            asked = os.open(HERE / "asked", os.O_WRONLY | os.O_NONBLOCK)
+            os.write(asked, b"asked\\n")
+            os.close(asked)
+            await told.wait()
+            said = os.read(words, 4096).decode().strip()
+        finally:
+            loop.remove_reader(words)
+            os.close(words)
+        return ModelAnswer(text="", calls=(ProposedCall("now", "{}"),)) if said == "call now" else ModelAnswer(text=said)
+
+
+held = holdfast.Agent("held", model=Held(), tools=["now"])
+'''
 TURN_FIELDS = {"session", "turn", "outcome", "reply", "approvals", "error", "usage", "seq"}
 SESSION_FIELDS = {"session", "instance", "phase", "seq", "sealed", "journal", "quarantine", "turns", "owes", "usage"}
 
@@ -49,6 +87,7 @@ class Cli:
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTEST"))}
         self.env |= {"HOLDFAST_HOME": str(home), "COLUMNS": "200"}
         self._started: list[subprocess.Popen[str]] = []
+        self._gates: tuple[Gate, ...] = ()
 
     def __call__(self, *words: str, env: dict[str, str] | None = None, stdin: str = "", prefix: Sequence[str] = ()) -> Ran:
         done = subprocess.run(
@@ -94,6 +133,12 @@ class Cli:
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
         return f"script:{path}"
 
+    def hold_the_model(self) -> tuple["Gate", "Gate"]:
+        """For `--app held:held`: hear at the first that the model was asked; say at the second what it answers."""
+        (self.cwd / "held.py").write_text(HELD)
+        self._gates = Gate(self.cwd / "asked"), Gate(self.cwd / "words")
+        return self._gates
+
     def settings(self, text: str) -> None:
         self.home.mkdir(mode=0o700, exist_ok=True)
         (self.home / "holdfast.toml").write_text(text)
@@ -126,6 +171,32 @@ class Cli:
             if process.poll() is None:
                 process.kill()
             process.communicate()
+        for gate in self._gates:
+            gate.close()
+
+
+class Gate:
+    """A FIFO: whoever is on the other side says a line when it is there, or waits for one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        os.mkfifo(path)
+        self._fd = os.open(path, os.O_RDWR)  # of both sides, so that opening never waits
+
+    def hear(self) -> str:
+        """The line that comes; fails at the deadline."""
+        heard, until = b"", time.monotonic() + DEADLINE_SECONDS
+        while not heard.endswith(b"\n"):
+            ready, _, _ = select.select([self._fd], [], [], max(0.0, until - time.monotonic()))
+            assert ready, f"nobody came to {self.path}"
+            heard += os.read(self._fd, 4096)
+        return heard.decode().strip()
+
+    def say(self, text: str = "go") -> None:
+        os.write(self._fd, text.encode() + b"\n")
+
+    def close(self) -> None:
+        os.close(self._fd)
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from tests.cli.conftest import TURN_FIELDS, Cli
 
+HELD = ("--app", "held:held")
+
 
 def test_nothing_owed_is_a_success(cli: Cli) -> None:
     assert cli("--json", "resume") == (0, "", "")
@@ -16,32 +18,35 @@ def test_nothing_owed_is_a_success(cli: Cli) -> None:
 
 
 def test_a_turn_whose_process_was_killed_in_a_model_call_goes_on(cli: Cli) -> None:
-    model = cli.script({"sleep": 2, "say": "slept well"})
-    cli.json("send", "notes", "go", "--model", model, "--no-wait")
-    driving = cli.start("resume", "notes")
-    cli.wait_for_record("notes", "model_call_started")
+    asked, words = cli.hold_the_model()
+    cli.json(*HELD, "send", "notes", "go", "--no-wait")
+    driving = cli.start(*HELD, "resume", "notes")
+    asked.hear()
     driving.send_signal(signal.SIGKILL)
     driving.wait()
     assert cli.json("sessions", "show", "notes")["owes"] != []
-    ran = cli("--json", "resume")
+    words.say("slept well")
+    ran = cli("--json", *HELD, "resume")
     assert (ran.code, set(ran.lines[0])) == (0, TURN_FIELDS)
     assert [(each["session"], each["outcome"], each["reply"]) for each in ran.lines] == [("local/notes", "completed", "slept well")]
     assert cli("--json", "resume") == (0, "", "")
 
 
 def test_a_stopped_process_leaves_nothing_half_done(cli: Cli) -> None:
+    asked, words = cli.hold_the_model()
     for number, how in enumerate((signal.SIGINT, signal.SIGTERM)):
         session = f"notes{number}"
-        model = cli.script({"sleep": 2, "say": "slept well"})
-        cli.json("send", session, "go", "--model", model, "--no-wait")
-        driving = cli.start("--json", "resume", session)
-        cli.wait_for_record(session, "model_call_started")
+        cli.json(*HELD, "send", session, "go", "--no-wait")
+        driving = cli.start("--json", *HELD, "resume", session)
+        asked.hear()
         driving.send_signal(how)
         out, err = driving.communicate(timeout=60)
         assert (driving.returncode, out) == (130, "")
         assert "holdfast resume" in err
         assert "Traceback" not in err
-        assert cli.json("resume", session)["reply"] == "slept well"
+        words.say("slept well")
+        assert cli.json(*HELD, "resume", session)["reply"] == "slept well"
+        asked.hear()
 
 
 def test_what_can_not_be_driven_here_stays_and_another_model_goes_on(cli: Cli) -> None:

@@ -104,19 +104,15 @@ def test_putting_the_bytes_back_does_not_lift_the_seal(cli: Cli) -> None:
 
 
 def test_a_session_changed_while_its_model_thinks_is_not_acted_on(cli: Cli) -> None:
-    model = cli.script({"sleep": 3, "call": [{"tool": "now", "args": {}}]}, {"say": "done"})
+    asked, words = cli.hold_the_model()
     cli.json("send", "notes", "hello")
-    sending = cli.start("--json", "send", "notes", "go", "--model", model)
-    started = 0
-    follower = cli.start("--json", "sessions", "follow", "notes", "--forever")
-    assert follower.stdout is not None
-    while started < 2:
-        started += json.loads(follower.stdout.readline())["type"] == "model_call_started"
-    follower.kill()
+    sending = cli.start("--json", "--app", "held:held", "send", "notes", "go", "--agent", "held")
+    asked.hear()
     path = next((cli.home / "sessions").rglob("*.jsonl"))
     data = bytearray(path.read_bytes())
     data[data.index(b'"text":"hello') + 9] ^= 1
     path.write_bytes(data)
+    words.say("call now")
     out, _ = sending.communicate(timeout=60)
     turn = json.loads(out)
     assert (sending.returncode, turn["outcome"], turn["session"]) == (4, "sealed", "local/notes")

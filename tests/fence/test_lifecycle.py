@@ -224,7 +224,7 @@ async def test_an_error_of_the_disk_while_coming_back_frees_the_lock(place: Path
 
 def is_running(pid: int) -> bool:
     """Not gone, and no mere zombie."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in {"R", "S"}
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
 
 
 @in_loop

@@ -15,7 +15,7 @@ from holdfast.gateway.problems import problem_of, redacted
 from holdfast.gateway.rates import Rate
 from holdfast.gateway.tokens import Bearer, TokenAdded, circle_of
 from holdfast.session.state import Reader
-from tests.gateway.conftest import Gateway, until
+from tests.gateway.conftest import TAKEN, Gateway, until
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_an_answer_counts_once_and_is_bound_to_what_was_shown(shared: Gateway, a
     assert unbound.status_code == 400
     body = {"option": "approve_once", "answer_id": "a1", "digest": prompt["digest"]}
     first = alice.post(f"/v1/approvals/{prompt['id']}/answer", json=body)
-    assert (first.status_code, first.json()["result"]) == (200, "started")
+    assert (first.status_code, first.json()["result"] in TAKEN) == (200, True)
     assert set(first.json()) == {"result", "reason", "turn"}
     until(lambda: alice.get("/v1/sessions/api/answers").json()["phase"] == "idle", "the turn to end")
     again = alice.post(f"/v1/approvals/{prompt['id']}/answer", json=body)
@@ -146,7 +146,7 @@ def test_a_named_approver_sees_the_session_answers_and_goes_on_seeing_it(gateway
     team_bob = gateway.client(gateway.token("bob", audience="team:ops"))
     assert gateway.answer(team_bob, prompt, "approve_once").status_code == 404
     assert gateway.answer(gateway.client(gateway.token("bob", "read,send")), prompt, "approve_once").json()["code"] == "no_authority"
-    assert gateway.answer(bob, prompt, "approve_once").json()["result"] == "started"
+    assert gateway.answer(bob, prompt, "approve_once").json()["result"] in TAKEN
     until(lambda: alice.get("/v1/sessions/ops/api").json()["phase"] == "idle", "the turn to end")
     assert bob.get("/v1/sessions/ops/api").status_code == 200
     # A second message takes bob's sight for granted no more than the first did.
@@ -211,8 +211,10 @@ def test_a_code_is_exchanged_once(gateway: Gateway) -> None:
     assert (again.status_code, again.json()["code"]) == (401, "unauthorized")
     journal = "".join(path.read_text() for path in gateway.home.rglob("*.jsonl"))
     assert given.json()["token"] not in journal
-    for _ in range(40):
+    for _ in range(400):  # thirty at once and one in two seconds; a slow machine needs more tries to be too fast
         answer = stranger.post("/v1/codes", json={"code": secrets.token_urlsafe(32)})
+        if answer.status_code == 429:
+            break
     assert answer.status_code == 429
 
 

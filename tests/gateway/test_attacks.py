@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from holdfast.gateway.tokens import Bearer
 from holdfast.ids import SessionId
 from holdfast.limits import RECORD_BYTES_MAX
 from holdfast.session.home_events import TokenAdded
-from tests.gateway.conftest import Gateway, status, until
+from tests.gateway.conftest import WAIT_SECONDS, Gateway, status, until
 
 
 @pytest.fixture(scope="module")
@@ -334,12 +333,10 @@ def test_nothing_but_the_pages_own_files_is_served(shared: Gateway, name: str) -
 
 
 def test_a_silent_connection_is_closed(shared: Gateway) -> None:
-    with socket.create_connection(("127.0.0.1", shared.port), timeout=SILENT_SECONDS + 10) as silent:
-        started = time.monotonic()
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=SILENT_SECONDS + WAIT_SECONDS) as silent:
         silent.sendall(b"GET / HTTP/1.1\r\nHost: x")
         with contextlib.suppress(ConnectionResetError):
             assert silent.recv(10) == b""
-        assert time.monotonic() - started < SILENT_SECONDS + 5
 
 
 def test_more_streams_than_one_token_may_have_are_refused() -> None:

@@ -24,6 +24,7 @@ def session(shared: Gateway) -> str:
     return token
 
 
+@pytest.mark.timeout(1800)  # ten times as many examples in `make test-long`
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
 def test_a_fuzzer_finds_no_answer_that_the_document_does_not_promise(shared: Gateway, session: str, path: str, method: str) -> None:
     schema = schemathesis.openapi.from_dict(openapi_document())
@@ -34,7 +35,7 @@ def test_a_fuzzer_finds_no_answer_that_the_document_does_not_promise(shared: Gat
         operation.as_strategy(generation_mode=schemathesis.GenerationMode.NEGATIVE),
     )
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=max(25, settings().max_examples // 8), deadline=None, suppress_health_check=list(HealthCheck))
     @given(case=cases)
     def fuzz(case: schemathesis.Case) -> None:
         headers = {"authorization": f"Bearer {session}"}

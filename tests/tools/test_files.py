@@ -166,7 +166,7 @@ def test_a_link_flipped_after_binding_reads_nothing_else(place: Any, encode: Any
         prepared = await tool.prepare(arguments, binding, scene, idempotency_key="k")
         (place.workspace / "d").rename(place.workspace / "old")
         (place.workspace / "d").symlink_to(place.home / "keys")
-        return await prepared.go(timeout_seconds=5, on_output=lambda _: None)
+        return await prepared.go(timeout_seconds=60, on_output=lambda _: None)
 
     returned = asyncio.run(flip())
     assert (returned.outcome, "key-material" in returned.text) == ("error", False)
@@ -244,7 +244,7 @@ def test_a_file_that_changed_after_approval_is_not_overwritten(place: Any, encod
         elif change == "link":
             target.symlink_to(place.key)
         assert (change == "link") or tool.bind(arguments, scene) != binding
-        return await prepared.go(timeout_seconds=5, on_output=lambda _: None)
+        return await prepared.go(timeout_seconds=60, on_output=lambda _: None)
 
     assert asyncio.run(late()).outcome == "error"
     assert place.key.read_text().startswith("key-material")

@@ -203,14 +203,14 @@ def test_a_prepared_call_runs_at_most_once(place: Any, encode: Any) -> None:
         arguments = note.validate(encode(text="a"))
         binding = note.bind(arguments, place.scene())
         prepared = await note.prepare(arguments, binding, place.scene(), idempotency_key="k")
-        await prepared.go(timeout_seconds=5, on_output=lambda _: None)
+        await prepared.go(timeout_seconds=60, on_output=lambda _: None)
         with pytest.raises(InvariantBroken):
-            await prepared.go(timeout_seconds=5, on_output=lambda _: None)
+            await prepared.go(timeout_seconds=60, on_output=lambda _: None)
         abandoned = await note.prepare(arguments, binding, place.scene(), idempotency_key="k")
         await abandoned.abandon()
         await abandoned.abandon()
         with pytest.raises(InvariantBroken):
-            await abandoned.go(timeout_seconds=5, on_output=lambda _: None)
+            await abandoned.go(timeout_seconds=60, on_output=lambda _: None)
 
     asyncio.run(twice())
     assert ran == ["a"]

@@ -263,7 +263,7 @@ def test_nothing_runs_before_go_and_nothing_after_abandon(place: Any, encode: An
         await prepared.abandon()
         assert gone(prepared.process.group)
         with pytest.raises(InvariantBroken):
-            await prepared.go(timeout_seconds=5, on_output=lambda _: None)
+            await prepared.go(timeout_seconds=60, on_output=lambda _: None)
 
     asyncio.run(abandon())
     assert not (place.workspace / "ran").exists()

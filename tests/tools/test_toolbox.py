@@ -83,7 +83,7 @@ def test_a_question_is_shown_and_never_run(place: Any, encode: Any) -> None:
 
     async def go() -> None:
         prepared = await asking.prepare(arguments, binding, place.scene(), idempotency_key="k")
-        await prepared.go(timeout_seconds=5, on_output=lambda _: None)
+        await prepared.go(timeout_seconds=60, on_output=lambda _: None)
 
     with pytest.raises(InvariantBroken):
         asyncio.run(go())

@@ -110,6 +110,7 @@ def _log_to_stderr() -> None:
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
+    logging.raiseExceptions = False  # a log that can't be written is no reason to write a trace of that
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)

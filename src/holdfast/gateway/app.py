@@ -69,7 +69,14 @@ def make_app(gateway: Gateway) -> ASGIApp:
         return problem_response(problem(404, "unknown", "there is nothing here", "see /openapi.json"), headers)
 
     settings = gateway.settings
-    inner = Starlette(routes=routes_of(gateway), exception_handlers={HoldfastError: told, HTTPException: http_told})
+
+    async def os_told(_: Request, exc: Exception) -> Response:
+        """The disk refused to be read. Not this request's fault and no bug: told as something that may pass, without a path."""
+        why = (exc.strerror if isinstance(exc, OSError) else None) or type(exc).__name__
+        _log.warning("the system refused: %s", why)
+        return problem_response(problem(503, "io", f"the system refused: {why}", "try again; `holdfast doctor` looks for the reason"))
+
+    inner = Starlette(routes=routes_of(gateway), exception_handlers={HoldfastError: told, OSError: os_told, HTTPException: http_told})
     inner.router.redirect_slashes = False
     gate = Gate(inner, gateway.book, now=gateway.service.world.clock.now_ms, per_second=settings.requests_per_second, burst=settings.requests_burst)
     hosts = allowed_hosts(settings.host, settings.port, settings.hosts)

@@ -8,7 +8,7 @@ no grant, or an answer whose grant `_settle` can still activate: it is decided b
 import asyncio
 from collections.abc import Callable, Sequence
 
-from holdfast.errors import Refused
+from holdfast.errors import Fenced, InDoubt, Refused
 from holdfast.ids import GrantId
 from holdfast.ports.journal_store import Draft, JournalStore, Record, Section
 from holdfast.runtime.attempt import Attempt, nothing
@@ -37,7 +37,12 @@ class HomeLedger:
     async def _opened(self) -> Attempt:
         """One attempt, however many ask at once: two would fold every record twice."""
         async with self._opening:
+            if self._attempt is not None and isinstance(self._attempt.stopped, InDoubt | Fenced):
+                # Spent. A server stays: it opens the home anew and sees what became of it, as it does with a session.
+                spent, self._attempt = self._attempt, None
+                await spent.dispose()
             if self._attempt is None:
+                self.state = HomeState()
                 self._attempt = await Attempt.acquire(await self._store.home(), self._fold)
             return self._attempt
 

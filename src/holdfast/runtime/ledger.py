@@ -72,7 +72,8 @@ class Ledger:
         self.driving = False
         # Somebody elsewhere says that something was appended; cleared by the next look.
         self.noticed = False
-        self._changed: set[asyncio.Event] = set()
+        # Whoever waits, in the order of arrival: a simulation that is seeded wakes them the same way every time.
+        self._changed: dict[asyncio.Event, None] = {}
         # What else belongs into a commit because of its events: what is owed to channels. Asked anew for each.
         self.also: Callable[[], Also | None] | None = None
 
@@ -246,11 +247,11 @@ class Ledger:
     def watch(self) -> asyncio.Event:
         """An event that is set from now on whenever something may have changed; hand it back with `unwatch`."""
         event = asyncio.Event()
-        self._changed.add(event)
+        self._changed[event] = None
         return event
 
     def unwatch(self, event: asyncio.Event) -> None:
-        self._changed.discard(event)
+        self._changed.pop(event, None)
 
     async def close(self) -> None:
         if self._attempt is not None:

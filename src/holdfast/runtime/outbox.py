@@ -94,7 +94,8 @@ class Outbox:
             await self._mark(delivery, "no_channel", f"there is no channel {owed.channel!r} here any more")
             return
         # A crash before this is durable sends it again later: nothing has left. After it, nobody knows.
-        await self._mark(delivery, "sent", "")
+        if not await self._mark(delivery, "sent", ""):
+            return  # another driver has sent it since we last looked
         parcel = Parcel(delivery=delivery, session=self._ledger.session, turn=owed.turn, kind=owed.kind, text=owed.text)
         became, detail = await self._send(channel, parcel)
         await self._mark(delivery, became, detail)
@@ -113,5 +114,7 @@ class Outbox:
                 await self._clock.sleep(self._retry_seconds * 2 ** (tries - 1))
         return "failed", "it was not tried"
 
-    async def _mark(self, delivery: str, became: str, detail: str) -> None:
-        await self._ledger.drive(MarkDelivery(delivery=delivery, became=became, detail=self._secrecy.hidden(detail)))
+    async def _mark(self, delivery: str, became: str, detail: str) -> bool:
+        """Whether it is so since now, and by us."""
+        outcome = await self._ledger.drive(MarkDelivery(delivery=delivery, became=became, detail=self._secrecy.hidden(detail)))
+        return bool(outcome.events)

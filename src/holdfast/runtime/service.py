@@ -331,9 +331,10 @@ class Service:
             while not until(ledger.state):
                 watch.clear()
                 if claimed or (not ledger.driving and await driver.claim()):
-                    claimed = False
+                    claimed, before = False, ledger.state.seq
                     await self._drive(ledger, driver, until)
-                    continue
+                    if ledger.state.seq != before:
+                        continue  # else another drive at once would come no further either
                 await wait_for(watch)
                 if not ledger.driving:
                     await ledger.refresh()
@@ -714,9 +715,10 @@ class Service:
             if _nothing_owed(ledger.state) or why_not(self.world, ledger.state) is not None:
                 return
             driver = self._driver(ledger)
+            if not await driver.claim():
+                return  # somebody drives, and sees what is owed. A notice from here would only wake ourselves again, without end
             try:
-                if await driver.claim():
-                    await self._drive(ledger, driver, until or _never)
+                await self._drive(ledger, driver, until or _never)
             finally:
                 await self._leave(ledger, driver)
 

@@ -26,7 +26,8 @@ class Shelf:
         # Told of every session that is found sealed, or is sealed while in use.
         self._on_sealed = on_sealed
         self._ledgers: OrderedDict[SessionId, Ledger] = OrderedDict()
-        self._users: dict[SessionId, int] = {}
+        # How many use each; also of those set aside, which are closed when the last of their users leaves, never under one.
+        self._users: dict[Ledger, int] = {}
         self._opening: dict[SessionId, asyncio.Lock] = {}
 
     @asynccontextmanager
@@ -37,7 +38,7 @@ class Shelf:
             yield ledger
         except (Untrusted, Fenced, InDoubt):
             self._tell_if_sealed(ledger)
-            await self._drop(session, ledger)  # the handle is spent: whoever comes next opens it anew
+            self._set_aside(session, ledger)  # the handle is spent: whoever comes next opens it anew
             raise
         finally:
             await self._put_back(session, ledger)
@@ -47,13 +48,14 @@ class Shelf:
         async with lock:
             ledger = self._ledgers.get(session)
             if ledger is not None and await self._is_spent(ledger):
-                await self._drop(session, ledger)
+                self._set_aside(session, ledger)
+                await self._close_if_unused(session, ledger)
                 ledger = None
             if ledger is None:
                 ledger = await self._opened(session)
                 self._ledgers[session] = ledger
                 self._tell_if_sealed(ledger)
-            self._users[session] = self._users.get(session, 0) + 1
+            self._users[ledger] = self._users.get(ledger, 0) + 1
             self._ledgers.move_to_end(session)
             return ledger
 
@@ -73,24 +75,28 @@ class Shelf:
         """Sealed, in doubt, or of a life that is over."""
         if ledger.newer is not None or ledger.journal.sealed is not None or ledger.attempt.stopped is not None:
             return True
-        return self._users.get(ledger.session, 0) == 0 and await self._store.current(ledger.session) != ledger.instance
+        return ledger not in self._users and await self._store.current(ledger.session) != ledger.instance
 
-    async def _drop(self, session: SessionId, ledger: Ledger) -> None:
+    def _set_aside(self, session: SessionId, ledger: Ledger) -> None:
+        """Nobody gets it any more. Others may be in the middle of something with it: they hear for themselves why it is spent."""
         if self._ledgers.get(session) is ledger:
             del self._ledgers[session]
-            self._users.pop(session, None)
+
+    async def _close_if_unused(self, session: SessionId, ledger: Ledger) -> None:
+        if self._ledgers.get(session) is not ledger and ledger not in self._users:
             await ledger.close()
 
     async def _put_back(self, session: SessionId, ledger: Ledger) -> None:
-        if self._ledgers.get(session) is not ledger:
-            return
-        self._users[session] -= 1
-        if self._users[session] == 0:
-            del self._users[session]
-            self._opening.pop(session, None)
-        idle = [name for name in self._ledgers if name not in self._users]
-        for name in idle[: max(0, len(idle) - IDLE_KEPT)]:
-            await self._drop(name, self._ledgers[name])
+        self._users[ledger] = self._users.get(ledger, 1) - 1
+        if self._users[ledger] == 0:
+            del self._users[ledger]
+            if (lock := self._opening.get(session)) is not None and not lock.locked():
+                del self._opening[session]
+        await self._close_if_unused(session, ledger)
+        idle = [(name, each) for name, each in self._ledgers.items() if each not in self._users]
+        for name, each in idle[: max(0, len(idle) - IDLE_KEPT)]:
+            self._set_aside(name, each)
+            await self._close_if_unused(name, each)
 
     def open_ledgers(self) -> Sequence[Ledger]:
         return tuple(self._ledgers.values())
@@ -99,5 +105,8 @@ class Shelf:
         return self._ledgers.get(session)
 
     async def close(self) -> None:
-        for session, ledger in list(self._ledgers.items()):
-            await self._drop(session, ledger)
+        kept = {**dict.fromkeys(self._ledgers.values()), **self._users}
+        self._ledgers.clear()
+        self._users.clear()
+        for ledger in kept:
+            await ledger.close()

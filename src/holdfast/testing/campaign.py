@@ -21,14 +21,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from holdfast.errors import HoldfastError
 from holdfast.testing.history import History, read_history
 from holdfast.testing.promises import PromiseBroken
 from holdfast.testing.syscalls import LIES, LIMIT, Fault, Said, calls_in, run
 
-Phase = Literal["send", "answer"]
+Phase = Literal["send", "answer", "serve"]
+"""Which command is disturbed; `serve` is the gateway, with a client that does both (see `serve_campaign`)."""
 Tool = Literal["act", "shell"]
 
 SESSION = "ops/api"
@@ -54,7 +55,7 @@ _USAGE = 2
 _SEALED = 4
 _KILLED = -9
 _LIMITS = range(0, 9000, 250)
-_BOT = '''
+BOT = '''
 """A tool that must not run twice: each run leaves a line."""
 from pathlib import Path
 
@@ -100,7 +101,7 @@ class Rig:
         self._strace = strace
         self.folder, self.home, self.workspace = folder, folder / "home", folder / "workspace"
         self.workspace.mkdir(parents=True)
-        (self.workspace / "bot.py").write_text(_BOT)
+        (self.workspace / "bot.py").write_text(BOT)
         for tool, arguments in _ARGUMENTS.items():
             lines: list[dict[str, Any]] = [{"call": [{"tool": tool, "args": arguments, "id": "c1"}]}, {"say": "done"}]
             (self.workspace / f"{tool}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -170,17 +171,17 @@ class Rig:
         try:
             history = self.history()
             problems += _problems_of_history(history, said, self.ran(), lied=lied)
-            if not _is_sealed(history):
+            if not is_sealed(history):
                 problems += self._go_on(case, lied=lied)
                 history = self.history()
-                problems += self._problems_at_the_end(history, lied=lied)
+                problems += ended_problems(history, self.ran(), lied=lied)
         except (PromiseBroken, HoldfastError) as exc:
             if not (lied and isinstance(exc, HoldfastError)):
                 problems.append(f"{type(exc).__name__}: {exc}")
         if self.ran() > 1:
             problems.append(f"the tool ran {self.ran()} times")
         doubt = history is not None and "in_doubt" in history.outcomes()
-        return Verdict(case, tuple(problems), said.code not in {0, 3}, doubt, _is_sealed(history))
+        return Verdict(case, tuple(problems), said.code not in {0, 3}, doubt, is_sealed(history))
 
     def _go_on(self, case: Case, *, lied: bool) -> Iterator[str]:
         """As a person would: send it again, drive on what is owed, answer what waits."""
@@ -197,20 +198,6 @@ class Rig:
         if said.code not in {0, 3} and not lied:
             yield f"{words[6:8]} afterwards exits {said.code}: {said.out}{said.err}"
 
-    def _problems_at_the_end(self, history: History | None, *, lied: bool) -> Iterator[str]:
-        if lied and (history is None or _is_sealed(history)):
-            return
-        if history is None:
-            yield "there is no session in the end"
-            return
-        if history.verdict.verdict != "holds" or history.verdict.sealed:
-            yield f"in the end: {history.verdict}"
-        ended = [each.body["outcome"] for each in history.of("turn_ended")]
-        if ended != ["completed"] or history.owes:
-            yield f"in the end the turn is {ended}, owed: {history.owes}"
-        if self.ran() != 1 and not {"in_doubt", "error", "voided"} & set(history.outcomes()):
-            yield f"the tool ran {self.ran()} times, and its outcome is {history.outcomes()}"
-
 
 _PLACES = (
     "", "keys", "anchors", "anchors/_home", "anchors/0000.anchors", "home", "sessions", "sessions/ops", "sessions/ops/api", "sessions/ops/api/driver",
@@ -219,8 +206,31 @@ _PLACES = (
 """Folders count for what is opened in them."""
 
 
-def _is_sealed(history: History | None) -> bool:
+def is_sealed(history: History | None) -> bool:
     return history is not None and (history.verdict.sealed or history.verdict.verdict not in {"holds", "torn_tail"})
+
+
+def ended_problems(history: History | None, ran: int, *, lied: bool) -> Iterator[str]:
+    """Once all has been tried again without a fault: finished, believed, and the tool ran, or its outcome says why not."""
+    if lied and (history is None or is_sealed(history)):
+        return
+    if history is None:
+        yield "there is no session in the end"
+        return
+    if history.verdict.verdict != "holds" or history.verdict.sealed:
+        yield f"in the end: {history.verdict}"
+    ended = [each.body["outcome"] for each in history.of("turn_ended")]
+    if ended != ["completed"] or history.owes:
+        yield f"in the end the turn is {ended}, owed: {history.owes}"
+    if ran != 1 and not {"in_doubt", "error", "voided"} & set(history.outcomes()):
+        yield f"the tool ran {ran} times, and its outcome is {history.outcomes()}"
+
+
+def authority_problems(history: History) -> Iterator[str]:
+    for each in history.of("input_accepted"):
+        context = each.body["context"]
+        if (context["requester"], context["audience"], context["boundary"]) != ("alice", "personal", "personal:alice"):
+            yield f"authority changed: {context}"
 
 
 def _problems_of_words(said: Said, *, lied: bool) -> Iterator[str]:
@@ -249,9 +259,9 @@ def _problems_of_history(history: History | None, said: Said, ran: int, *, lied:
         if (told.get("outcome") not in {None, "failed"} and not lied) or ran:
             yield f"there is no session, and this was said: {said.out}"
         return
-    if not lied and _is_sealed(history):
+    if not lied and is_sealed(history):
         yield f"a false accusation: {history.verdict}"
-    if _is_sealed(history):
+    if is_sealed(history):
         return
     last = history.entries[-1].seq if history.entries else 0
     asked, answered = history.of("approval_requested"), history.of("approval_answered")
@@ -270,10 +280,7 @@ def _problems_of_history(history: History | None, said: Said, ran: int, *, lied:
     started = history.of("tool_started")
     if ran and not (answered and started and answered[0].seq < started[0].seq):
         yield "the tool ran without a durable consent and start"
-    for each in history.of("input_accepted"):
-        context = each.body["context"]
-        if (context["requester"], context["audience"], context["boundary"]) != ("alice", "personal", "personal:alice"):
-            yield f"authority changed: {context}"
+    yield from authority_problems(history)
 
 
 def _object(out: str) -> dict[str, Any]:
@@ -312,21 +319,34 @@ def plan(rig: Rig, *, tools: Iterable[Tool] = ("act", "shell"), calls: Iterable[
             yield from (Case(tool, phase, Fault(LIMIT, "short", when)) for when in _LIMITS)
 
 
+class Judge(Protocol):
+    def judge(self, case: Case) -> Verdict: ...
+
+
+R = TypeVar("R", bound=Judge)
+
+
 def campaign(
-    cases: Sequence[Case], folder: Path, strace: str, *, workers: int = WORKERS, on_verdict: Callable[[Verdict], None] | None = None
+    cases: Sequence[Case],
+    folder: Path,
+    strace: str,
+    *,
+    rig: Callable[[Path, str], Judge] = Rig,
+    workers: int = WORKERS,
+    on_verdict: Callable[[Verdict], None] | None = None,
 ) -> list[Verdict]:
     """All of them, a few at a time."""
-    rigs: SimpleQueue[Rig] = SimpleQueue()
+    rigs: SimpleQueue[Judge] = SimpleQueue()
     for number in range(workers):
-        rigs.put(Rig(folder / f"worker-{number}", strace))
+        rigs.put(rig(folder / f"worker-{number}", strace))
     told = threading.Lock()
 
     def judge(case: Case) -> Verdict:
-        rig = rigs.get()
+        judging = rigs.get()
         try:
-            verdict = rig.judge(case)
+            verdict = judging.judge(case)
         finally:
-            rigs.put(rig)
+            rigs.put(judging)
         with told:
             if on_verdict is not None:
                 on_verdict(verdict)
@@ -337,13 +357,25 @@ def campaign(
 
 
 def main(arguments: list[str] | None = None) -> int:
+    return sweep(arguments, name="campaign", rig=Rig, plan=lambda rig, calls, tools: plan(rig, tools=tools, calls=calls), calls=CALLS)
+
+
+def sweep(
+    arguments: list[str] | None,
+    *,
+    name: str,
+    rig: Callable[[Path, str], R],
+    plan: Callable[[R, list[str], list[Tool]], Iterable[Case]],
+    calls: Sequence[str],
+) -> int:
+    """A campaign as a program: a bar while it runs, what was broken as it is found, a table in the end."""
     from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table
 
-    parser = argparse.ArgumentParser(prog="campaign", description="Something goes wrong at every system call of an approval turn.")
+    parser = argparse.ArgumentParser(prog=name, description="Something goes wrong at every system call of an approval turn.")
     parser.add_argument("--every", type=int, default=1, help="only each Nth case")
-    parser.add_argument("--calls", nargs="*", default=list(CALLS), help="only these kinds of calls")
+    parser.add_argument("--calls", nargs="*", default=list(calls), help="only these kinds of calls")
     parser.add_argument("--tools", nargs="*", default=["act", "shell"], choices=["act", "shell"])
     parser.add_argument("--harms", nargs="*", help="only these")
     options = parser.parse_args(arguments)
@@ -352,9 +384,9 @@ def main(arguments: list[str] | None = None) -> int:
     if strace is None:
         console.print("strace is not installed")
         return 2
-    with tempfile.TemporaryDirectory(prefix="holdfast-campaign-") as name, Progress(console=console) as progress:
-        folder, began = Path(name), time.monotonic()
-        cases = list(plan(Rig(folder / "counting", strace), tools=options.tools, calls=options.calls))
+    with tempfile.TemporaryDirectory(prefix="holdfast-campaign-") as where, Progress(console=console) as progress:
+        folder, began = Path(where), time.monotonic()
+        cases = list(plan(rig(folder / "counting", strace), options.calls, options.tools))
         if options.harms:
             cases = [each for each in cases if each.fault.harm in options.harms]
         cases = cases[:: options.every]
@@ -365,7 +397,7 @@ def main(arguments: list[str] | None = None) -> int:
             for problem in verdict.problems:
                 progress.console.print(f"{verdict.case}: {problem}", markup=False)
 
-        verdicts = campaign(cases, folder, strace, on_verdict=tell)
+        verdicts = campaign(cases, folder, strace, rig=rig, on_verdict=tell)
     table = Table("call", "harm", "cases", "hit", "in doubt", "sealed", "broken promises")
     for row in summary(verdicts):
         table.add_row(*row)

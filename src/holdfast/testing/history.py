@@ -5,7 +5,7 @@ What a session's journal must look like whatever happened to the processes that 
 run twice is started once at most, every call made has one result once its turn is over. It raises `PromiseBroken`, or returns what it saw.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import msgspec
 from holdfast.adapters.files import FileStore
 from holdfast.errors import Refused
 from holdfast.ids import InstanceId, SessionId
+from holdfast.journal.record import read_unverified
 from holdfast.journal.verify import Verdict
 from holdfast.ports.journal_store import Record
 from holdfast.session.codec import decode
@@ -65,23 +66,25 @@ async def read_history(home: Path, session: str) -> History | None:
             return None
         records: list[Record] = []
         await journal.load(records.append)
-        instance = journal.instance
+        instance, of_the_files = journal.instance, _told_by_files(journal.where())
         await journal.close()
-        return check_history(verdict, name, instance, records)
+        return check_history(verdict, name, instance, records, of_the_files)
     finally:
         await store.close()
 
 
-def check_history(verdict: Verdict, session: SessionId, instance: InstanceId, records: Iterable[Record]) -> History:
+def check_history(
+    verdict: Verdict, session: SessionId, instance: InstanceId, records: Iterable[Record], of_the_files: Collection[int] = frozenset()
+) -> History:
+    """`of_the_files` are the numbers of records that a store keeps to itself, since they tell of its segments alone."""
     entries: list[Entry] = []
     watcher, state = Watcher(), initial(session, instance)
     for record in records:
         body = msgspec.json.decode(record.body)
         entry = Entry(record.seq, record.at, record.epoch, record.writer, record.type, body)
         if entries:
-            hold(
-                "D2", entry.seq == entries[-1].seq + 1 or _only_files_between(entries[-1], entry), f"after record {entries[-1].seq} comes {entry.seq}"
-            )
+            missing = set(range(entries[-1].seq + 1, entry.seq)).difference(of_the_files)
+            hold("D2", entry.seq > entries[-1].seq and not missing, f"after record {entries[-1].seq} comes {entry.seq}")
             hold("D7", entry.at >= entries[-1].at, f"time falls at record {entry.seq}")
             hold("C1", entry.epoch >= entries[-1].epoch, f"the epoch falls at record {entry.seq}")
         entries.append(entry)
@@ -94,9 +97,10 @@ def check_history(verdict: Verdict, session: SessionId, instance: InstanceId, re
     return History(verdict, tuple(entries), state, tuple(type(effect).__name__ for effect in react(state)))
 
 
-def _only_files_between(before: Entry, after: Entry) -> bool:
-    """A store need not hand out the records that only tell of its segments: a closing and an opening one."""
-    return before.seq < after.seq <= before.seq + 3
+def _told_by_files(paths: Iterable[Path]) -> set[int]:
+    """A store need not hand out the records that only tell of its segments; what lies on disk says which they are."""
+    lines = (read_unverified(line) for path in paths for line in path.read_bytes().splitlines(keepends=True))
+    return {line.seq for line in lines if line is not None and line.type in _OF_THE_FILES}
 
 
 def _check_starts(entries: list[Entry]) -> None:

@@ -65,6 +65,8 @@ class Lived(NamedTuple):
     turns: int
     starts: int
     crashes: int
+    effects: int = 0
+    faults: int = 0
 
 
 class Subject(Protocol):

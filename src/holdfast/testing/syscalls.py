@@ -11,7 +11,7 @@ import resource
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,6 +55,23 @@ class Said(NamedTuple):
     err: str
 
 
+def tracing(strace: str, fault: Fault | None, paths: Sequence[Path], *, trace: tuple[str, Path] | None = None) -> tuple[list[str], int | None]:
+    """Words before a command that stays, and the size limit it gets; the tracer is its child's child, so that signals and codes are the command's own."""
+    if trace is not None:
+        calls, where = trace
+        return [*_strace(strace, calls, paths), "-D", "-o", str(where)], None
+    if fault is None:
+        return [], None
+    if fault.call == LIMIT:
+        return [], fault.when
+    return [*_tracing(strace, fault, paths), "-D"], None
+
+
+def limited(limit: int | None) -> Callable[[], None] | None:
+    """For Popen's `preexec_fn`: files end there."""
+    return None if limit is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+
 def run(
     strace: str, command: Sequence[str], fault: Fault | None, *, paths: Sequence[Path], env: Mapping[str, str], cwd: Path, timeout_seconds: float
 ) -> Said:
@@ -70,7 +87,7 @@ def run(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))) if limit is not None else None,  # noqa: PLW1509
+        preexec_fn=limited(limit),  # noqa: PLW1509  # a limit can be set in no other way
     )
     try:
         out, err = process.communicate(timeout=timeout_seconds)
@@ -104,6 +121,11 @@ def calls_in(strace: str, command: Sequence[str], calls: str, *, trace: Path, pa
         capture_output=True,
         check=False,
     )
+    return busiest(trace)
+
+
+def busiest(trace: Path) -> int:
+    """Of one thread and one kind of call, the most: strace counts for each thread."""
     counted: Counter[tuple[str, str]] = Counter()
     for line in trace.read_text().splitlines():
         if (match := _LINE.match(line)) is not None:

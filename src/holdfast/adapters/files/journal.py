@@ -16,7 +16,7 @@ from holdfast.adapters.files.driver import DriverClaim, WouldWait, try_claim
 from holdfast.adapters.files.lane import Lane, Request
 from holdfast.adapters.files.paths import walk
 from holdfast.adapters.files.reading import advance, stream, stream_unverified, stream_what_verifies
-from holdfast.errors import BrokenChain, CutShort, HoldfastError, InvariantBroken, NotSaved, Refused, Takeover, Untrusted
+from holdfast.errors import BrokenChain, CutShort, HoldfastError, InDoubt, InvariantBroken, NotSaved, Refused, Takeover, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.fence import Fence
@@ -66,6 +66,11 @@ class FileJournal:
     @property
     def sealed(self) -> SealMark | None:
         return self._mark or self._store.seal_mark(self.session, self.instance)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """A commit through this handle is undecided, and it is spent: open another one to find out."""
+        return isinstance(self._spent, InDoubt)
 
     def is_at_head(self) -> bool:
         if self._closed or self._spent is not None or not self.is_verified or self.sealed is not None:

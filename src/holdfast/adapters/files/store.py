@@ -39,9 +39,10 @@ from holdfast.adapters.files.session_files import HEADER_BYTES_MAX, SessionFiles
 from holdfast.adapters.files.syncing import Syncable, Syncing
 from holdfast.adapters.files.threads import Arrival, Threads
 from holdfast.adapters.files.verifying import unreadable, verify_files
-from holdfast.errors import InvariantBroken, Refused, Untrusted, Unusable
+from holdfast.errors import InDoubt, InvariantBroken, Refused, Untrusted, Unusable
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import KEY_BYTES, KeyMissing, Keyring, key_id, subkey
+from holdfast.journal.fence import Fence
 from holdfast.journal.record import Draft, read_unverified
 from holdfast.journal.segment import read_opened
 from holdfast.journal.verify import Damage, Verdict
@@ -85,6 +86,8 @@ class FileStore:
         self._guard = threading.Lock()
         # One birth or deletion at a time in this process: each must see the one before in the registry.
         self._births = threading.Lock()
+        # One at a time finds out what became of a commit to the home's journal that was in doubt.
+        self._reopening = threading.Lock()
         self._closed = False
         # Given up when the store is closed; the kernel does the same for a process that dies.
         self.claims: set[DriverClaim] = set()
@@ -250,6 +253,8 @@ class FileStore:
             return None
 
     async def home(self) -> FileJournal:
+        if self._home_journal.is_in_doubt:
+            await self.in_thread(self._home_handle)
         return FileJournal(self, self._home_lane, self._home_journal.fence.copy(), mark=self._home_mark, verified=self._home_journal.is_verified)
 
     async def delete(self, session: SessionId, *, by: str) -> None:
@@ -416,7 +421,25 @@ class FileStore:
         return made[0]
 
     def _append_home(self, decide: Callable[[Section], Sequence[Draft]]) -> Appended:
-        return self._home_journal.append_now(decide, since=self._home_journal.head, check=Check.SHORT)
+        journal = self._home_handle()
+        return journal.append_now(decide, since=journal.head, check=Check.SHORT)
+
+    def _home_handle(self) -> FileJournal:
+        """A commit in doubt spends the home's handle like any other; a process that stays opens it anew, and so finds out what became of it."""
+        with self._reopening:
+            if self._home_journal.is_in_doubt:
+                self._home_journal = FileJournal(self, self._home_lane, self._home_fence_anew())
+            return self._home_journal
+
+    def _home_fence_anew(self) -> Fence:
+        try:
+            return open_at_head(self._home_journal.files, first_mac=None, writer=self.writer, now=self.now_ms())
+        except Damaged as exc:
+            error = self._home_journal.untrusted(exc.damage, while_open=True)
+            self._seal_home(error)
+            raise error from None
+        except OSError as exc:
+            raise InDoubt(f"the home's journal can't be opened to see what became of the last commit ({exc})", hint="try again") from exc
 
     # --- what lanes and handles need ---------------------------------------------------------------------------------
 

@@ -161,6 +161,11 @@ class InMemoryDisk:
     def fail_next(self, *faults: Fault, session: SessionId | None = None) -> None:
         self._faults.setdefault(session, deque()).extend(faults)
 
+    def forgive(self) -> None:
+        """Whatever was still to go wrong does not."""
+        self._faults.clear()
+        self.notices_to_lose = 0
+
     def take_fault(self, session: SessionId, among: frozenset[Fault]) -> Fault | None:
         """The next fault meant for this commit, if it is one that can strike at this point of it."""
         for whose in (session,) if session == HOME else (session, None):

@@ -187,7 +187,7 @@ class InMemoryJournal:
             return life.driver
 
     async def seal(self, mark: SealMark) -> None:
-        self._check_usable()
+        self._store.check_alive()  # a closed handle will do: what could not even be folded is closed before it is sealed
         with self._life.lock:
             if self._life.seal is None:
                 self._store.seal(self._life, error_from_mark(mark))

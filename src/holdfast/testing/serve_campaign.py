@@ -1,0 +1,323 @@
+"""
+The Nth-syscall campaign through the gateway: a real `holdfast serve` in which something goes wrong at one system call, and a client that talks HTTP to it.
+
+The client sends a message under a key, waits for the prompt, answers it under an id, and waits for the end; whatever it was told counts. Then the server is
+killed, if it still lives, and a new one is started on the same home without faults; the client does it all again with the same key and id. In the end:
+what was acknowledged is there, the tool ran once at most and after its durable consent, authority is what it was, nobody is accused, and the turn is finished.
+
+`python -m holdfast.testing.serve_campaign` sweeps everything, with a progress bar and a table at the end; `--every N` takes each Nth place.
+"""
+
+import asyncio
+import http.client
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.gateway.tokens import TokenBook
+from holdfast.testing.campaign import BOT, Case, Verdict, authority_problems, ended_problems, harms_for, is_sealed, sweep
+from holdfast.testing.history import History, read_history
+from holdfast.testing.promises import PromiseBroken
+from holdfast.testing.syscalls import LIES, Fault, busiest, limited, tracing
+from holdfast.wiring import open_service
+
+SESSION = "ops/api"
+CALLS = ("pwrite64", "fdatasync", "fsync", "write", "rename,renameat,renameat2", "ftruncate", "openat", "unlink,unlinkat,rmdir", "flock")
+KEY, ANSWER = "the-one-message", "the-one-answer"
+STARTS_SECONDS_MAX = 60.0  # half a second on an idle machine, three under strace
+DISTURBED_SECONDS_MAX = 8.0  # for one step of a disturbed server; one that says that it can't go on is not waited for
+CALM_SECONDS_MAX = 90.0
+_CONTRACT = frozenset({0, 1, 2, 4, 5, 6})
+_KILLED = -signal.SIGKILL
+_PLACES = (
+    "", "keys", "anchors", "anchors/_home", "anchors/0000.anchors", "home", "sessions", "sessions/ops", "sessions/ops/api", "sessions/ops/api/driver",
+    "quarantine", "run", "reserve", "index.db", "index.db-journal", "holdfast.toml",
+)  # fmt: skip
+
+
+class Told:
+    """What the client was told, and may rely on."""
+
+    def __init__(self) -> None:
+        self.accepted = self.answered = self.ended = False
+        self.prompt: dict[str, Any] | None = None
+
+
+class Served:
+    """One `holdfast serve`, under a fault or not."""
+
+    def __init__(self, rig: "ServeRig", words: list[str], prefix: list[str], log: Path, limit: int | None) -> None:
+        self._log = log
+        with log.open("w") as err:
+            self.process = subprocess.Popen(  # noqa: S603
+                [*prefix, *words],
+                env=rig.env,
+                cwd=rig.workspace,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=err,
+                text=True,
+                start_new_session=True,
+                preexec_fn=limited(limit),  # noqa: PLW1509  # a limit can be set in no other way
+            )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()  # the address, or nothing when it has ended
+        self.out = line
+        self.port = int(json.loads(line)["url"].rpartition(":")[2]) if line.startswith('{"url"') and line.endswith("\n") else None
+        self._token = rig.token
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    def can_not_go_on(self) -> bool:
+        return "was not driven on" in self.log()
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, key: str | None = None) -> tuple[int, Any]:
+        """A status and an object; status 0 when nobody answered."""
+        if self.port is None:
+            return 0, None
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DISTURBED_SECONDS_MAX)
+        try:
+            headers = {"authorization": f"Bearer {self._token}", "content-type": "application/json", **({"idempotency-key": key} if key else {})}
+            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read() or b"null")
+        except (OSError, http.client.HTTPException, ValueError):
+            return 0, None
+        finally:
+            connection.close()
+
+    def stop(self) -> int:
+        """In order, as an operator does."""
+        with suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(CALM_SECONDS_MAX)
+
+    def kill(self) -> None:
+        """All of it, the tracer and the tool included."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(CALM_SECONDS_MAX)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+class ServeRig:
+    """One folder in which cases are run, one after the other: a workspace, and a home with an agent, a token and nothing said yet."""
+
+    def __init__(self, folder: Path, strace: str) -> None:
+        self._strace = strace
+        self.folder, self.home, self.workspace = folder, folder / "home", folder / "workspace"
+        self.workspace.mkdir(parents=True)
+        (self.workspace / "bot.py").write_text(BOT)
+        script = self.workspace / "act.jsonl"
+        lines: list[dict[str, Any]] = [{"call": [{"tool": "act", "args": {"what": "it"}, "id": "c1"}]}, {"say": "done"}]
+        script.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTEST", "PYTHON"))}
+        self.env |= {"HOLDFAST_HOME": str(self.home), "PYTHONDONTWRITEBYTECODE": "1"}
+        self.token = asyncio.run(self._make_home(script))
+        shutil.copytree(self.home, folder / "before")
+
+    async def _make_home(self, script: Path) -> str:
+        self.home.mkdir(mode=0o700)
+        settings = self.home / "holdfast.toml"
+        settings.write_text(f'[agents.assistant]\nmodel = "script:{script}"\ntools = ["bot:act"]\n')
+        settings.chmod(0o600)
+        async with open_service(self.home) as service:
+            now = service.world.clock.now_ms()
+            token, _ = await TokenBook(service.home).add(
+                "client", person="alice", scopes=["read", "send", "approve"], audience="personal", expires_at=None, by="campaign", now=now
+            )
+        return token
+
+    def begin(self) -> None:
+        (self.workspace / "ran.txt").unlink(missing_ok=True)
+        shutil.rmtree(self.home, ignore_errors=True)
+        shutil.copytree(self.folder / "before", self.home)
+
+    def serve(self, fault: Fault | None = None, *, trace: tuple[str, Path] | None = None) -> Served:
+        words = [sys.executable, "-m", "holdfast", "--json", "serve", "--port", "0"]
+        prefix, limit = tracing(self._strace, fault, [self.home / each for each in _PLACES], trace=trace)
+        return Served(self, words, prefix, self.folder / "serve.log", limit)
+
+    def ran(self) -> int:
+        path = self.workspace / "ran.txt"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+    def history(self) -> History | None:
+        """Read from a copy: opening settles what a crash left, and that is for the next server to do."""
+        copy = self.folder / "looked at"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.home, copy, symlinks=True, ignore=shutil.ignore_patterns("reserve", "run"))
+        return asyncio.run(read_history(copy, SESSION))
+
+    def places(self, call: str) -> int:
+        """How many calls of this kind the busiest thread of an undisturbed server makes."""
+        self.begin()
+        served = self.serve(trace=(call, self.folder / "trace"))
+        try:
+            Client(served, CALM_SECONDS_MAX).go_through()
+            served.stop()
+        finally:
+            served.kill()
+        return busiest(self.folder / "trace")
+
+    # --- one case
+
+    def judge(self, case: Case) -> Verdict:
+        self.begin()
+        lied = case.fault.harm in LIES
+        problems: list[str] = []
+        history: History | None = None
+        try:
+            told, hit = self._disturbed(case.fault, problems, lied=lied)
+            history = self.history()
+            problems += _problems_of_told(history, told, self.ran(), lied=lied)
+            if not is_sealed(history):
+                problems += self._finished(lied=lied)
+                history = self.history()
+                problems += ended_problems(history, self.ran(), lied=lied)
+        except (PromiseBroken, HoldfastError) as exc:
+            hit = True
+            if not (lied and isinstance(exc, HoldfastError)):
+                problems.append(f"{type(exc).__name__}: {exc}")
+        if self.ran() > 1:
+            problems.append(f"the tool ran {self.ran()} times")
+        doubt = history is not None and "in_doubt" in history.outcomes()
+        return Verdict(case, tuple(problems), hit, doubt, is_sealed(history))
+
+    def _disturbed(self, fault: Fault, problems: list[str], *, lied: bool) -> tuple[Told, bool]:
+        served = self.serve(fault)
+        try:
+            client = Client(served, DISTURBED_SECONDS_MAX)
+            through = client.go_through()
+            ended = served.process.poll()
+        finally:
+            served.kill()
+        if ended is not None and ended != _KILLED and (ended not in _CONTRACT or not (served.out or served.log())):
+            problems.append(f"it ends by itself with {ended}: {served.log()[-500:]}")
+        if "Traceback" in served.log() and not lied:
+            problems.append(f"a traceback: {served.log()[-1500:]}")
+        return client.told, not through
+
+    def _finished(self, *, lied: bool) -> Iterator[str]:
+        """A new server, without faults: the same client gets through, and it stops in order."""
+        served = self.serve()
+        try:
+            client = Client(served, CALM_SECONDS_MAX)
+            if not client.go_through() and not lied:
+                yield f"a restarted server does not finish it: {vars(client.told)}, {client.last}, {served.log()[-800:]}"
+            code = served.stop()
+            if code != 0:
+                yield f"a restarted server stops with {code}: {served.log()[-800:]}"
+        finally:
+            served.kill()
+
+
+class Client:
+    """Does the one thing, with its key and its id; remembers what it was told."""
+
+    def __init__(self, served: Served, seconds_max: float) -> None:
+        self._served = served
+        self._seconds_max = seconds_max
+        self.told = Told()
+        self.last: tuple[int, Any] = (0, None)
+
+    def go_through(self) -> bool:
+        """To the end of the turn; False when it got stuck on the way."""
+        return self._until(self._send) and self._until(self._see_prompt_or_end) and self._until(self._answer) and self._until(self._see_end)
+
+    def _until(self, step: Callable[[], bool]) -> bool:
+        ends = time.monotonic() + self._seconds_max
+        while not step():
+            hopeless = not self._served.is_alive() or (self._seconds_max < CALM_SECONDS_MAX and self._served.can_not_go_on())
+            if hopeless or time.monotonic() > ends:
+                return step()  # it may have happened meanwhile
+            time.sleep(0.02)
+        return True
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, key: str | None = None) -> tuple[int, Any]:
+        self.last = self._served.ask(method, path, body, key=key)
+        return self.last
+
+    def _send(self) -> bool:
+        status, _ = self._ask("POST", f"/v1/sessions/{SESSION}/messages", {"text": "go"}, key=KEY)
+        self.told.accepted |= status == http.HTTPStatus.ACCEPTED
+        return self.told.accepted
+
+    def _see_prompt_or_end(self) -> bool:
+        status, found = self._ask("GET", "/v1/approvals")
+        if status == http.HTTPStatus.OK and found["approvals"]:
+            self.told.prompt = found["approvals"][0]
+        return self.told.prompt is not None or self._see_end()
+
+    def _answer(self) -> bool:
+        prompt = self.told.prompt
+        if prompt is None:
+            return True  # answered before, and over
+        body = {"option": "approve_once", "answer_id": ANSWER, "digest": prompt["digest"]}
+        status, _ = self._ask("POST", f"/v1/approvals/{prompt['id']}/answer", body)
+        self.told.answered |= status == http.HTTPStatus.OK
+        return self.told.answered or self._see_end()
+
+    def _see_end(self) -> bool:
+        status, found = self._ask("GET", f"/v1/sessions/{SESSION}")
+        self.told.ended |= status == http.HTTPStatus.OK and (found["phase"], found["turns"], found["queued"]) == ("idle", 1, 0)
+        return self.told.ended
+
+
+def _problems_of_told(history: History | None, told: Told, ran: int, *, lied: bool) -> Iterator[str]:
+    """What was acknowledged is there."""
+    if history is None:
+        if (told.accepted and not lied) or ran:
+            yield f"there is no session, and this was told: {vars(told)}"
+        return
+    if is_sealed(history):
+        if not lied:
+            yield f"a false accusation: {history.verdict}"
+        return
+    keys = [each.body.get("dedup") for each in history.of("input_accepted")]
+    if keys not in ([KEY], [] if not told.accepted else [KEY]):
+        yield f"the message was {'acknowledged' if told.accepted else 'not acknowledged'}, and these are there: {keys}"
+    asked = {each.body["approval"] for each in history.of("approval_requested")}
+    if told.prompt is not None and told.prompt["id"] not in asked:
+        yield "a prompt was shown that is not there"
+    answers = [each.body["answer_id"] for each in history.of("approval_answered")]
+    if told.answered and answers != [ANSWER]:
+        yield f"an answer was acknowledged, and these are there: {answers}"
+    if told.ended and not history.of("turn_ended"):
+        yield "an end was told that is not there"
+    answered, started = history.of("approval_answered"), history.of("tool_started")
+    if ran and not (answered and started and answered[0].seq < started[0].seq):
+        yield "the tool ran without a durable consent and start"
+    yield from authority_problems(history)
+
+
+# --- the plan
+
+
+def plan(rig: ServeRig, *, calls: Iterable[str] = CALLS) -> Iterator[Case]:
+    """Every place of every call, with every harm."""
+    for call in calls:
+        for when in range(1, rig.places(call) + 1):
+            yield from (Case("act", "serve", Fault(call, harm, when)) for harm in harms_for(call))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return sweep(arguments, name="serve_campaign", rig=ServeRig, plan=lambda rig, calls, _: plan(rig, calls=calls), calls=CALLS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

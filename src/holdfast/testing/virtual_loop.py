@@ -1,0 +1,87 @@
+"""
+An event loop whose time is made up: when nothing can run, the clock jumps to the next moment at which something can. Nobody sleeps.
+
+Callbacks run in the order in which they became due, so equal seeds live equal lives. There are no files, no sockets and no threads in here;
+a loop in which everybody waits for something that nobody will do is `Stuck`, which a real one would never tell.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from itertools import count
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+TURNS_AT_ONCE_MAX = 20_000  # work that takes no time takes a few hundred
+
+
+class Stuck(Exception):
+    """Everybody waits, and nothing is due; or everybody is busy, and nothing comes of it."""
+
+
+class _NumberedTask(asyncio.Task[Any]):
+    """Sets of tasks are walked in the order of their hashes: addresses would make another life of the same seed."""
+
+    def __init__(self, number: int, coro: Coroutine[Any, Any, Any], **more: Any) -> None:
+        self._number = number
+        super().__init__(coro, **more)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class _NothingElse:
+    """What a selector is to other loops: here no file ever becomes ready, only time passes."""
+
+    def __init__(self, loop: "VirtualLoop") -> None:
+        self._loop = loop
+        self._turns = 0  # of the loop since time last passed
+
+    def select(self, timeout: float | None) -> list[Any]:
+        if timeout is None:
+            raise Stuck("everybody waits, and nothing is due")
+        self._turns = self._turns + 1 if timeout <= 0 else 0
+        if self._turns > TURNS_AT_ONCE_MAX:
+            raise Stuck("everybody is busy, and no time passes: a real machine would spin")
+        self._loop.now += max(timeout, 0.0)
+        return []
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """
+    Time by itself, as fast as the work allows.
+
+    >>> async def wait_a_day():
+    ...     await asyncio.sleep(86_400)
+    ...     return asyncio.get_running_loop().time()
+    >>> run_virtually(wait_a_day())
+    86400.0
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self._selector = _NothingElse(self)
+        self._made = count(1)
+        self.set_task_factory(lambda loop, coro, **more: _NumberedTask(next(self._made), coro, loop=loop, **more))
+        self._clock_resolution = 1e-6  # timers this close together are due together; jumps by rounded sums must reach their end
+
+    def time(self) -> float:
+        return self.now
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        """There are none."""
+
+    def _write_to_self(self) -> None:
+        """Nobody sleeps in a selector, so nobody has to be woken."""
+
+
+def run_virtually(main: Coroutine[Any, Any, _T]) -> _T:
+    """Like `asyncio.run`, on a loop of this kind."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main)

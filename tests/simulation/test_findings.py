@@ -1,0 +1,133 @@
+"""What the simulation of a home found, one test each: small, and without dice."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.adapters.inmemory import InMemoryDisk, InMemoryStore
+from holdfast.adapters.inmemory.disk import Fault
+from holdfast.errors import InDoubt
+from holdfast.home import Agent
+from holdfast.ids import InstanceId, SessionId, TurnId
+from holdfast.ports.delivery import Parcel
+from holdfast.ports.journal_store import Draft, SealMark
+from holdfast.ports.model import ModelRequest, OnText
+from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.outbox import Outbox
+from holdfast.runtime.secrecy import Secrecy
+from holdfast.runtime.shelf import Shelf
+from holdfast.session.codec import encode
+from holdfast.session.commands import QueueDelivery
+from holdfast.session.events import SessionBorn
+from holdfast.session.messages import ModelAnswer
+from holdfast.testing import ManualClock
+from holdfast.testing.loop import in_loop
+from holdfast.testing.memory_home import open_in_memory
+
+OPS = SessionId("ops/api")
+
+
+async def born(disk: InMemoryDisk) -> None:
+    event = SessionBorn(session=OPS, instance=InstanceId("life"), origin="created", by="alice")
+    await (await InMemoryStore(disk).create(OPS, InstanceId("life"), [Draft(*encode(event))], origin="created", by="alice")).close()
+
+
+class Post:
+    name = "post"
+
+    def __init__(self) -> None:
+        self.arrived: list[str] = []
+
+    def takes(self, kind: str, *, of: str) -> bool:
+        return bool(kind and of)
+
+    async def send(self, parcel: Parcel) -> str:
+        self.arrived.append(parcel.delivery)
+        return "ok"
+
+
+@in_loop
+async def test_what_another_driver_has_delivered_is_not_sent_again_by_one_who_has_not_looked_since() -> None:
+    """A driver gave up after a failed write, another delivered and went, and the first one claimed again with what it knew from before."""
+    disk, post = InMemoryDisk(), Post()
+    await born(disk)
+    ledgers = [await Ledger.open(await InMemoryStore(disk).open(OPS)) for _ in range(2)]
+    await ledgers[0].commit(QueueDelivery(turn=TurnId("t1"), channel="post", part="reply", kind="reply", text="so be it"))
+    await ledgers[1].refresh()
+    for ledger in ledgers:
+        assert await ledger.attempt.try_claim()
+        outbox = Outbox(lambda: {"post": post}, ledger, ManualClock(), Secrecy(()), retry_seconds=0.0)
+        for delivery in tuple(ledger.state.deliveries):
+            await outbox.deliver(delivery)
+        await ledger.attempt.give_up()
+    assert len(post.arrived) == 1
+
+
+@in_loop
+async def test_a_spent_handle_is_not_closed_under_those_who_still_use_it() -> None:
+    """One task of a process met a commit in doubt; the driver beside it died of a bug of ours instead of hearing why."""
+    disk = InMemoryDisk()
+    await born(disk)
+    shelf = Shelf(InMemoryStore(disk))
+    async with shelf.use(OPS) as driving:
+
+        async def ask() -> None:
+            async with shelf.use(OPS) as asking:
+                await asking.commit(QueueDelivery(turn=TurnId("t1"), channel="post", part="1", kind="reply", text="x"))
+
+        disk.fail_next(Fault.IN_DOUBT_WRITTEN)
+        with pytest.raises(InDoubt):
+            await ask()
+        with pytest.raises(InDoubt):
+            await driving.refresh()
+        async with shelf.use(OPS) as anew:
+            assert anew is not driving
+            assert len(anew.state.deliveries) == 1
+    assert len(shelf.open_ledgers()) == 1
+    await shelf.close()
+
+
+class Thinking:
+    """Until it is let go."""
+
+    name = "thinking"
+    context_tokens = None
+
+    def __init__(self) -> None:
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+
+    async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:
+        del request
+        on_text("")
+        self.asked.set()
+        await self.go.wait()
+        return ModelAnswer(text="done")
+
+
+@in_loop
+async def test_who_finds_a_session_driven_by_another_process_wakes_nobody() -> None:
+    """Two servers woke each other, and themselves, without a pause for as long as a model thought."""
+    disk, model = InMemoryDisk(), Thinking()
+    agent = Agent("ops", model=model)
+    async with open_in_memory(agents=[agent], disk=disk) as one, open_in_memory(agents=[agent], disk=disk) as other:
+        sending = asyncio.ensure_future(one.send(OPS, "go", source=holdfast.MessageSource.local("alice")))
+        await model.asked.wait()
+        told: list[Any] = []
+        other.service.world.notifier.notify = told.append  # type: ignore[method-assign]  # what it would say
+        await other.service.drive_all(OPS)
+        assert told == []
+        model.go.set()
+        assert (await sending).outcome == "completed"
+
+
+@in_loop
+async def test_a_handle_that_was_closed_can_still_say_that_its_session_is_sealed() -> None:
+    """What can't be folded is closed before it is sealed; the reference store called that a bug of ours, files never did."""
+    disk = InMemoryDisk()
+    await born(disk)
+    journal = await InMemoryStore(disk).open(OPS)
+    await journal.close()
+    await journal.seal(SealMark("broken", "record 1 can't be first", 1))
+    assert (await InMemoryStore(disk).open(OPS)).sealed is not None

@@ -5,6 +5,7 @@ Sessions that the index does not know well enough are opened, noted and closed a
 and a crash between append and index forgets nothing.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -13,7 +14,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, Refused, Untrusted
 from holdfast.ids import ApprovalId, InstanceId, SessionId, TurnId
-from holdfast.ports.index import IndexRow
+from holdfast.ports.index import IndexRow, Standing
 from holdfast.ports.journal_store import Record
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.reports import ApprovalReport, SealedReport, approval_report
@@ -29,7 +30,7 @@ from holdfast.session.react import react, unsettled
 from holdfast.session.restoring import restore
 from holdfast.session.state import Approval, Phase, Reader, SessionState
 
-_decode_report = msgspec.json.Decoder(ApprovalReport).decode
+_decode_reports = msgspec.json.Decoder(tuple[ApprovalReport, ...]).decode
 
 
 SEALED = "sealed"
@@ -49,7 +50,7 @@ class SessionLine(msgspec.Struct, frozen=True, kw_only=True):
     preview: str = ""
 
 
-def note(world: World, ledger: Ledger) -> None:
+def note(world: World, ledger: Ledger) -> IndexRow:
     """Tell the index where a session stands."""
     state = ledger.state
     reports = [
@@ -59,25 +60,25 @@ def note(world: World, ledger: Ledger) -> None:
         if call.approval is not None
     ]
     expiries = [call.approval.asked.expires_at for turn in state.turns.values() for call in turn.waiting if call.approval is not None]
-    world.index.put(
-        IndexRow(
-            session=ledger.session,
-            instance=ledger.instance,
-            seq=ledger.journal.head.seq,
-            phase=phase_of(state),
-            turns=state.turns_ended + len(state.turns),
-            owes=bool(react(state) or unsettled(state)),
-            updated_at=state.at,
-            approvals=tuple(msgspec.Raw(msgspec.json.encode(each)) for each in reports),
-            waiting_for=tuple(sorted({person for each in reports for person in each.may_answer})),
-            expires_at=min(expiries, default=None),
-            people=tuple(sorted(state.people)),
-            readers=tuple(sorted(state.readers, key=msgspec.structs.astuple)),
-            preview=_preview(state),
-        )
+    row = IndexRow(
+        session=ledger.session,
+        instance=ledger.instance,
+        seq=ledger.journal.head.seq,
+        phase=phase_of(state),
+        turns=state.turns_ended + len(state.turns),
+        owes=bool(react(state) or unsettled(state)),
+        updated_at=state.at,
+        approvals=tuple(msgspec.Raw(msgspec.json.encode(each)) for each in reports),
+        waiting_for=tuple(sorted({person for each in reports for person in each.may_answer})),
+        expires_at=min(expiries, default=None),
+        people=tuple(sorted(state.people)),
+        readers=tuple(sorted(state.readers, key=msgspec.structs.astuple)),
+        preview=_preview(state),
     )
+    world.index.put(row)
     for asked in ledger.asked:
         world.index.put_approval(ApprovalId(asked), ledger.session)
+    return row
 
 
 def note_sealed(world: World, session: SessionId, instance: InstanceId) -> None:
@@ -93,26 +94,44 @@ def _preview(state: SessionState) -> str:
     return " ".join(text.split())[:120]
 
 
-async def _catch_up(world: World, shelf: Shelf) -> set[SessionId]:
-    """Bring the index up to the journals; returns the sessions that live."""
+async def _survey(world: World, shelf: Shelf) -> list[Standing]:
+    """Where every living session stands, sorted, as new as the journals: whatever the index does not know well enough is opened and noted."""
     heads = await world.store.heads()
-    for session in world.index.stale(heads):
-        try:
-            await _note_one(world, shelf, session)
-        except HoldfastError:
-            world.index.forget(session)  # sealed or unreadable: shown as such by `sessions`, never from a stale row
-    return {session for session, _, _ in heads}
+    known: dict[SessionId, Standing] = {}
+    for page in world.index.survey():
+        known.update({each.session: each for each in page})
+        await asyncio.sleep(0)  # ten thousands of them: others go on meanwhile
+    found: list[Standing] = []
+    for session, instance, seq in heads:
+        standing = known.get(session)
+        if standing is None or standing.instance != instance or standing.seq < seq:
+            standing = await _noted(world, shelf, session)
+        if standing is not None:
+            found.append(standing)
+    return found
 
 
-async def _note_one(world: World, shelf: Shelf, session: SessionId) -> None:
+async def _noted(world: World, shelf: Shelf, session: SessionId) -> Standing | None:
+    """None for one that is sealed or unreadable: shown as such by `sessions`, never from a stale row."""
+    try:
+        row = await _note_one(world, shelf, session)
+    except HoldfastError:
+        world.index.forget(session)
+        return None
+    if row is None:
+        return None
+    prompts = msgspec.json.encode(row.approvals) if row.approvals else b""
+    return Standing(row.session, row.instance, row.seq, row.owes, row.expires_at, prompts)
+
+
+async def _note_one(world: World, shelf: Shelf, session: SessionId) -> IndexRow | None:
+    """What its journal says; None when it is sealed."""
     if (ledger := shelf.get(session)) is not None and ledger.journal.sealed is None:
         await ledger.refresh()
-        note(world, ledger)
-        return
+        return note(world, ledger)
     ledger = await Ledger.open(await world.store.open(session))
     try:
-        if ledger.journal.sealed is None:
-            note(world, ledger)
+        return note(world, ledger) if ledger.journal.sealed is None else None
     finally:
         await ledger.close()
 
@@ -122,11 +141,9 @@ async def owing(world: World, shelf: Shelf) -> Sequence[SessionId]:
         # An answer that was written and never acknowledged may be all that happened: no head tells of it.
         with suppress(HoldfastError):
             await _note_one(world, shelf, session)
-    living = await _catch_up(world, shelf)
     now = world.clock.now_ms()
-    return [
-        row.session for row in world.index.rows() if row.session in living and (row.owes or (row.expires_at is not None and row.expires_at <= now))
-    ]
+    standing = await _survey(world, shelf)
+    return [each.session for each in standing if each.owes or (each.expires_at is not None and each.expires_at <= now)]
 
 
 Sees = Callable[[Collection[Reader]], bool]
@@ -253,16 +270,34 @@ def _line(row: IndexRow) -> SessionLine:
 
 async def approvals(world: World, shelf: Shelf, *, for_: str | None, everything: bool) -> tuple[ApprovalReport, ...]:
     """What waits; with `everything`, every prompt there ever was."""
-    living = await _catch_up(world, shelf)
     if everything:
-        found = [each for session in sorted(living) for each in (await _history(world, session)).values()]
+        found = [each for session in await world.store.sessions() for each in (await _history(world, session)).values()]
     else:
         now = world.clock.now_ms()
-        rows = [row for row in world.index.rows(only_waiting=True) if row.session in living]
-        found = [_decode_report(raw) for row in rows for raw in row.approvals]
-        if any(row.expires_at is not None and row.expires_at <= now for row in rows):
-            found = [each for each in found if _ms(each.expires_at) > now]
+        found = [each for standing in await _survey(world, shelf) for each in _waiting(standing, now)]
     return tuple(each for each in found if for_ is None or for_ in each.may_answer)
+
+
+async def approvals_json(world: World, shelf: Shelf) -> msgspec.Raw:
+    """The same as one JSON array, from the rows' own bytes: of ten thousand prompts none is taken apart to be put together again."""
+    now = world.clock.now_ms()
+    found: list[bytes] = []
+    for standing in await _survey(world, shelf):
+        if standing.expires_at is not None and standing.expires_at <= now:
+            found += [msgspec.json.encode(each) for each in _waiting(standing, now)]
+        elif standing.prompts:
+            found.append(standing.prompts[1:-1])
+    return msgspec.Raw(b"[" + b",".join(found) + b"]")
+
+
+def _waiting(standing: Standing, now: int) -> Sequence[ApprovalReport]:
+    """Its prompts whose time is not over."""
+    if not standing.prompts:
+        return ()
+    reports = _decode_reports(standing.prompts)
+    if standing.expires_at is None or standing.expires_at > now:
+        return reports
+    return [each for each in reports if _ms(each.expires_at) > now]
 
 
 def _ms(iso_text: str) -> int:
@@ -273,7 +308,7 @@ async def session_of(world: World, shelf: Shelf, approval: ApprovalId) -> Sessio
     """Where a prompt belongs; only whole ids are known."""
     if (known := world.index.session_of(approval)) is not None and await world.store.current(known) is not None:
         return known
-    await _catch_up(world, shelf)
+    await _survey(world, shelf)
     if (known := world.index.session_of(approval)) is not None:
         return known
     for session in await world.store.sessions():

@@ -500,6 +500,10 @@ class Service:
     async def approvals(self, *, for_: str | None = None, everything: bool = False) -> tuple[ApprovalReport, ...]:
         return await listing.approvals(self.world, self.shelf, for_=for_, everything=everything)
 
+    async def approvals_json(self) -> msgspec.Raw:
+        """Everything that waits, as one JSON array of ApprovalReports: for whoever only passes it on."""
+        return await listing.approvals_json(self.world, self.shelf)
+
     async def approval(self, approval: ApprovalId) -> ApprovalReport:
         return await listing.approval(self.world, self.shelf, approval)
 

@@ -71,7 +71,7 @@ def _place_segments(files: SessionFiles, segments: Sequence[bytes]) -> None:
 
 def _place_folder(files: SessionFiles, parent: int, name: str, segments: Sequence[bytes]) -> None:
     """The folder with its segments appears at once."""
-    temporary = f".{name}.{secrets.token_hex(8)}.tmp"
+    temporary = _being_born(name)
     os.mkdir(temporary, FOLDER_MODE, dir_fd=parent)
     folder = open_folder(parent, temporary)
     try:
@@ -95,8 +95,8 @@ def remove_leftovers(home: int, home_path: Path, parts: tuple[str, ...], lives: 
     *above, name = parts
     removed: list[str] = []
     with contextlib.suppress(FileNotFoundError), walk(home, *above) as parent:
-        for entry in os.listdir(parent):  # noqa: PTH208  by descriptor
-            if entry.startswith(f".{name}.") and entry.endswith(".tmp"):
+        for entry in (_being_born(name), _going(name)):
+            if os.access(entry, os.F_OK, dir_fd=parent, follow_symlinks=False):
                 shutil.rmtree(home_path.joinpath(*above, entry))
                 removed.append("/".join((*above, entry)))
     with contextlib.suppress(FileNotFoundError), walk(home, *parts) as folder:
@@ -116,11 +116,22 @@ def remove_life(home: int, home_path: Path, parts: tuple[str, ...]) -> None:
     """A deleted session's folder, all lives of it."""
     *above, name = parts
     with contextlib.suppress(FileNotFoundError), walk(home, *above) as parent:
-        gone = f".{name}.{secrets.token_hex(8)}.tmp"
+        gone = _going(name)
+        if os.access(gone, os.F_OK, dir_fd=parent, follow_symlinks=False):  # a deletion that died halfway, of a life before
+            shutil.rmtree(home_path.joinpath(*above, gone))
         os.rename(name, gone, src_dir_fd=parent, dst_dir_fd=parent)
         os.fsync(parent)
         shutil.rmtree(home_path.joinpath(*above, gone))
         os.fsync(parent)
+
+
+def _being_born(name: str) -> str:
+    """One name for each: births have the home's write lock, and a leftover is found without listing a folder of a hundred thousand sessions."""
+    return f".{name}.born.tmp"
+
+
+def _going(name: str) -> str:
+    return f".{name}.gone.tmp"
 
 
 _HOME_MARK = "home.sealed"

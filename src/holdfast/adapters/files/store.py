@@ -8,7 +8,6 @@ records of it. Locks are taken in one order, the home's before a session's, and 
 
 import asyncio
 import contextlib
-import heapq
 import os
 import secrets
 import threading
@@ -348,10 +347,7 @@ class FileStore:
 
     def _heads_now(self, after: SessionId | None, limit: int | None) -> list[tuple[SessionId, InstanceId, int]]:
         self._refresh()
-        sessions = self._registry.state.sessions
-        names = sessions if after is None else [name for name in sessions if name > after]
-        page = sorted(names) if limit is None else heapq.nsmallest(limit, names)
-        living = [sessions[name] for name in page]
+        living = self._registry.page(after, limit)
         seqs = self._tables.seqs(living, self._keys)
         return [(created.session, created.instance, seq) for created, seq in zip(living, seqs, strict=True)]
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from holdfast.errors import CutShort, Fenced, InvariantBroken, NewerVersion, Refused, Takeover, Untrusted
+from holdfast.errors import Busy, CutShort, Fenced, InvariantBroken, NewerVersion, Refused, Takeover, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import (
     Appended,
@@ -530,6 +530,21 @@ class JournalStoreSuite:
         again = await born(store, life=LATER_LIFE)
         assert again.instance == LATER_LIFE
         assert texts(await everything(again)) == ["born"]
+
+    @in_loop
+    async def test_a_session_that_somebody_wrote_to_is_not_deleted_as_it_was(self, world: World) -> None:
+        """Whoever looked and then deletes names the record that was the last; anything after it was acknowledged to somebody."""
+        store, other = await world.store(), await world.store()
+        journal = await born(store)
+        seen = journal.head.seq
+        await say(await other.open(OPS), "just now")
+        with pytest.raises(Busy):
+            await store.delete(OPS, by="tests", at_seq=seen)
+        assert texts(await everything(await store.open(OPS))) == ["born", "just now"]
+        await store.delete(OPS, by="tests", at_seq=(await store.open(OPS)).head.seq)
+        assert list(await other.sessions()) == []
+        with pytest.raises(Refused):
+            await say(journal, "too late")
 
     @in_loop
     async def test_rows_of_an_earlier_life_never_verify_in_a_later_one(self, world: World) -> None:

@@ -23,7 +23,7 @@ from holdfast.adapters.inmemory.commit import (
     verified,
 )
 from holdfast.adapters.inmemory.disk import HOME, Crashed, InMemoryDisk, Life
-from holdfast.errors import BrokenChain, HoldfastError, InDoubt, InvariantBroken, Refused, Untrusted
+from holdfast.errors import BrokenChain, Busy, HoldfastError, InDoubt, InvariantBroken, Refused, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.record import check_draft
 from holdfast.ports.clock import Clock
@@ -365,10 +365,12 @@ class InMemoryStore:
                 home.seal = mark_from_error(damage)
         return InMemoryJournal(self, home, Head(records[-1].seq, records[-1].mac) if records else home.genesis)
 
-    async def delete(self, session: SessionId, *, by: str) -> None:
+    async def delete(self, session: SessionId, *, by: str, at_seq: int | None = None) -> None:
         self.check_alive()
         life = self._life(session)
         with life.lock:
+            if at_seq is not None and life.anchor.seq != at_seq:
+                raise Busy(f"{session} was written to meanwhile", hint="look again")
             self._record_in_home(lambda _: SessionDeleted(session=session, instance=life.instance, by=by))
             life.deleted = True
 

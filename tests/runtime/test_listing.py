@@ -143,3 +143,22 @@ async def test_a_page_is_right_after_sessions_came_and_went(tmp_path: Path) -> N
         await home.send("ops/c", "hello", source=alice)
         assert [line.session for line in await other.service.sessions(limit=2)] == ["ops/a", "ops/b"]
         assert [line.session for line in await other.service.sessions(limit=2, after=SessionId("ops/b"))] == ["ops/c"]
+
+
+@in_loop
+async def test_a_prompt_past_its_time_is_told_as_closed_before_anyone_journals_it(stage: Stage) -> None:
+    """P5: no answer to it counts any more, so nothing that looks says that it waits. Looking journals nothing."""
+    async with stage.open(stage.agent(act("it"))) as home:
+        (asked,) = (await home.send("ops/a", "do it", source=alice)).approvals
+        report = await home.service.show("ops/a")
+        assert (report.phase, report.waiting, report.expired) == ("parked", 1, 0)
+        stage.clock.advance(8 * 24 * 3_600)
+        shown = await home.approval(asked.id)
+        assert (shown.state, shown.closed_as) == ("closed", "expired")
+        [told] = await home.service.approvals(everything=True)
+        assert (told.state, told.closed_as) == ("closed", "expired")
+        later = await home.service.show("ops/a")
+        assert (later.phase, later.waiting, later.expired) == ("parked", 0, 1)
+        [line] = await home.service.sessions()
+        assert line.waiting == 0
+        assert later.seq == report.seq

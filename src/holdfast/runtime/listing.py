@@ -30,6 +30,7 @@ from holdfast.session.react import react, unsettled
 from holdfast.session.restoring import restore
 from holdfast.session.state import Approval, Phase, Reader, SessionState
 
+_decode_report = msgspec.json.Decoder(ApprovalReport).decode
 _decode_reports = msgspec.json.Decoder(tuple[ApprovalReport, ...]).decode
 
 
@@ -161,13 +162,14 @@ async def sessions(
 ) -> tuple[SessionLine, ...]:
     """One page of them, or all. What a page costs does not depend on how many there are in all."""
     found: list[SessionLine] = []
+    now = world.clock.now_ms()
     while page := await world.store.heads(after=after, limit=limit):
         rows = await _fresh_rows(world, shelf, page)
         for session, _, _ in page:
             after, row = session, rows.get(session)
             if sees is None or sees(row.readers if row is not None else await readers_of(shelf, session)):
                 mark = sealed.get(session)
-                found.append(_sealed_line(mark, row) if mark is not None else await _living_line(shelf, session, row))
+                found.append(_sealed_line(mark, row) if mark is not None else await _living_line(shelf, session, row, now))
             if len(found) == limit:
                 return tuple(found)
         if limit is None or len(page) < limit:
@@ -188,8 +190,8 @@ def _sealed_line(mark: SessionSealed, row: IndexRow | None) -> SessionLine:
     )
 
 
-async def _living_line(shelf: Shelf, session: SessionId, row: IndexRow | None) -> SessionLine:
-    return _line(row) if row is not None and row.phase in _AT_REST and not row.owes else await _opened_line(shelf, session, row)
+async def _living_line(shelf: Shelf, session: SessionId, row: IndexRow | None, now: int) -> SessionLine:
+    return _line(row, now) if row is not None and row.phase in _AT_REST and not row.owes else await _opened_line(shelf, session, row, now)
 
 
 _AT_REST = frozenset({"idle", Phase.PARKED.value})
@@ -217,11 +219,11 @@ async def _fresh_rows(world: World, shelf: Shelf, heads: Sequence[tuple[SessionI
     return known
 
 
-async def _opened_line(shelf: Shelf, session: SessionId, row: IndexRow | None) -> SessionLine:
+async def _opened_line(shelf: Shelf, session: SessionId, row: IndexRow | None, now: int) -> SessionLine:
     """Of a session that owes, is sealed, or can't be read: few, and the index does not say enough of them."""
     try:
         async with shelf.use(session) as ledger:
-            report = await session_report(ledger)
+            report = await session_report(ledger, now=now)
     except HoldfastError as exc:
         return SessionLine(session=session, instance="", phase=SEALED if isinstance(exc, Untrusted) else "unreadable", seq=0)
     return SessionLine(
@@ -231,7 +233,7 @@ async def _opened_line(shelf: Shelf, session: SessionId, row: IndexRow | None) -
         seq=report.seq,
         sealed=report.sealed,
         turns=report.turns,
-        waiting=len(row.approvals) if row is not None else 0,
+        waiting=report.waiting,
         owes=report.owes,
         preview=row.preview if row is not None else "",
     )
@@ -256,14 +258,17 @@ async def is_seen(world: World, shelf: Shelf, session: SessionId, sees: Sees) ->
     return sees(await readers_of(shelf, session))
 
 
-def _line(row: IndexRow) -> SessionLine:
+def _line(row: IndexRow, now: int) -> SessionLine:
+    waiting = len(row.approvals)
+    if row.expires_at is not None and row.expires_at <= now:
+        waiting = sum(_ms(_decode_report(each).expires_at) > now for each in row.approvals)
     return SessionLine(
         session=row.session,
         instance=row.instance,
         phase=row.phase,
         seq=row.seq,
         turns=row.turns,
-        waiting=len(row.approvals),
+        waiting=waiting,
         preview=row.preview,
     )
 
@@ -333,7 +338,7 @@ async def approval(world: World, shelf: Shelf, wanted: ApprovalId) -> ApprovalRe
 async def _history(world: World, session: SessionId) -> dict[ApprovalId, ApprovalReport]:
     """Every prompt of a session, from its journal."""
     journal = await world.store.open(session)
-    story = _Story(session, journal.instance)
+    story = _Story(session, journal.instance, world.clock.now_ms())
     try:
         await journal.load(story.fold)
     finally:
@@ -344,7 +349,8 @@ async def _history(world: World, session: SessionId) -> dict[ApprovalId, Approva
 class _Story:
     """Folds just what is needed to tell of prompts."""
 
-    def __init__(self, session: SessionId, instance: InstanceId) -> None:
+    def __init__(self, session: SessionId, instance: InstanceId, now: int) -> None:
+        self._now = now
         self._session = session
         self._instance = instance
         self._contexts: dict[TurnId, TurnContext] = {}
@@ -372,7 +378,7 @@ class _Story:
         return {name: self._report(each) for name, each in self._approvals.items()}
 
     def _report(self, approval_: Approval) -> ApprovalReport:
-        return approval_report(self._session, self._instance, None, approval_, context=self._contexts.get(approval_.asked.turn))
+        return approval_report(self._session, self._instance, None, approval_, context=self._contexts.get(approval_.asked.turn), now=self._now)
 
 
 _TOLD = frozenset({"input_accepted", "approval_requested", "approval_answered", "approval_closed"})

@@ -21,6 +21,7 @@ from holdfast.ids import ApprovalId, GrantId, InstanceId, SessionId, TurnId, ses
 from holdfast.ports.journal_store import Check, Draft, Record
 from holdfast.ports.tools import InvalidArguments
 from holdfast.runtime import listing
+from holdfast.runtime.answered_before import refuse_another
 from holdfast.runtime.attempt import finish
 from holdfast.runtime.compactor import CompactionReport, Compactor
 from holdfast.runtime.driver import Driver, Until, why_not
@@ -223,6 +224,8 @@ class Service:
         if not wait:
             return await turn_report(ledger, turn)
         await self._drive_until(ledger, driver, _over_or_parked(turn), claimed=claimed)
+        if claimed and driver.owns_claim:  # over in the commit that took it in: nobody drove, and its end is still to be told
+            await driver.deliver_owed()
         return await turn_report(ledger, turn)
 
     async def _drive_until(self, ledger: Ledger, driver: Driver, until: Until, *, claimed: bool = False) -> None:
@@ -326,6 +329,7 @@ class Service:
     async def _record_answer(self, ledger: Ledger, command: AnswerApproval) -> Answered:
         """GrantProposed, ApprovalAnswered, GrantActivated: in this order, so that a grant never stands without its answer."""
         await ledger.commit(Expire())
+        await refuse_another(self.world, ledger, command)
         command = self._checked_edit(ledger, command)
         grant = proposed_grant(ledger.state, command, now=self.world.clock.now_ms())
         if grant is None:
@@ -509,7 +513,7 @@ class Service:
 
     async def show(self, session: str) -> SessionReport:
         async with self.shelf.use(session_id(session)) as ledger:
-            return await session_report(ledger)
+            return await session_report(ledger, now=self.world.clock.now_ms())
 
     async def turn(self, session: str, turn: TurnId) -> TurnReport:
         async with self.shelf.use(session_id(session)) as ledger:

@@ -18,7 +18,7 @@ from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE, create_whole, 
 from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.ids import InstanceId
 from holdfast.journal.fence import Fence
-from holdfast.journal.record import Draft, check_draft
+from holdfast.journal.record import Draft, check_draft, times_of_birth
 from holdfast.journal.segment import parse_segment_name
 
 _log = logging.getLogger("holdfast.files")
@@ -30,16 +30,17 @@ def bear(files: SessionFiles, first: Sequence[Draft], *, at: int, writer: str) -
         check_draft(draft)
     fence = files.fence()
     generation = files.generation()
-    lines = [fence.open_segment(generation=generation, at=at, writer=writer)]
+    times = times_of_birth(first, at)
+    lines = [fence.open_segment(generation=generation, at=times[0] if times else at, writer=writer)]
     first_mac = fence.mac.hex()
     segments: list[bytes] = []
-    for draft in first:
+    for draft, happened in zip(first, times, strict=True):
         if fence.offset >= files.segment_bytes:
-            lines.append(fence.close_segment(at=at, writer=writer))
+            lines.append(fence.close_segment(at=happened, writer=writer))
             segments.append(b"".join(lines))
             fence.enter_next()
-            lines = [fence.open_segment(generation=generation, at=at, writer=writer)]
-        lines.append(fence.write(draft, at=at, epoch=0, writer=writer)[0])
+            lines = [fence.open_segment(generation=generation, at=happened, writer=writer)]
+        lines.append(fence.write(draft, at=happened, epoch=0, writer=writer)[0])
     segments.append(b"".join(lines))
     files.anchor.bear(files.anchor_at(fence, 1, 0), files.keys)
     _place_segments(files, segments)

@@ -25,7 +25,7 @@ from holdfast.adapters.inmemory.commit import (
 from holdfast.adapters.inmemory.disk import HOME, Crashed, InMemoryDisk, Life
 from holdfast.errors import BrokenChain, Busy, HoldfastError, InDoubt, InvariantBroken, Refused, Untrusted
 from holdfast.ids import InstanceId, SessionId
-from holdfast.journal.record import check_draft
+from holdfast.journal.record import check_draft, times_of_birth
 from holdfast.ports.clock import Clock
 from holdfast.ports.journal_store import Appended, Check, Decide, Draft, Head, Record, SealMark
 from holdfast.session.home_events import (
@@ -284,9 +284,9 @@ class InMemoryStore:
         self.check_alive()
         life = self.disk.bear(session, instance)
         before = life.genesis
-        for draft in first:
+        for draft, at in zip(first, times_of_birth(first, self.clock.now_ms()), strict=True):
             check_draft(draft)
-            entry, record = life.seal_entry(before, draft, at=self.clock.now_ms(), epoch=0, writer=self.name)
+            entry, record = life.seal_entry(before, draft, at=at, epoch=0, writer=self.name)
             life.entries.append(entry)
             before = Head(record.seq, record.mac)
         life.anchor = before

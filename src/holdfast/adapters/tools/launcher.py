@@ -89,7 +89,7 @@ def _start(plan: LaunchPlan) -> "Launched":
     raise CannotBind(f"the command can't be started: {said[1:] or output or 'the launcher died'}")
 
 
-_BOOT = """
+_BOOT = """# launch.py of holdfast: waits for one byte, then becomes the command
 import marshal, posix
 code = b""
 while len(code) < {length}:

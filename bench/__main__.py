@@ -1,12 +1,13 @@
 """
 `python -m bench [PART ...] [--json FILE] [--write-docs] [--scale 0.1] [--in FOLDER]`: our numbers against the machine's, as ratios of one run.
 
-Parts: append many lengths reacquire open segments fold turn startup parked gateway recall reminders. All of them without any.
+Parts: append many lengths reacquire open segments fold turn startup parked sessions_list gateway recall reminders. All of them without any.
 """
 
 import argparse
 import importlib
 import json
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -25,6 +26,7 @@ PARTS = {
     "turn": "turns",
     "startup": "startup",
     "parked": "parked",
+    "sessions_list": "sessions_list",
     "gateway": "gateway",
     "recall": "memory",
     "reminders": "reminders",
@@ -33,6 +35,7 @@ PARTS = {
 
 def main() -> None:
     asked = _arguments()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled: commands are measured as users have them
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=asked.folder))
     rows: list[Row] = []
     ground = Ground(folder, asked.scale)

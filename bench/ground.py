@@ -140,6 +140,17 @@ def counting_syncs() -> Iterator[Callable[[], Syncs]]:
             setattr(os, name, function)
 
 
+@contextlib.contextmanager
+def without_syncs() -> Iterator[None]:
+    """While something large is built that is not what is measured."""
+    real = os.fsync, os.fdatasync
+    os.fsync = os.fdatasync = lambda _: None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os.fsync, os.fdatasync = real
+
+
 def compared(part: str, what: str, ours: float, limit: float, *, at_most: float | None = None, at_least: float | None = None, **words: Any) -> Row:
     """A row whose ratio is `ours` to `limit`; both in seconds unless `words` say how to tell them."""
     ratio = ours / limit

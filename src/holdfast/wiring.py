@@ -4,13 +4,14 @@ From settings to a running service: the only file that names adapters.
 Everything heavy is imported where it is used: listing what waits needs no model provider, no web framework and no shell parser.
 """
 
+import asyncio
 import os
 import stat
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.adapters.files import FileStore
 from holdfast.adapters.files.clock import SystemClock
@@ -21,7 +22,7 @@ from holdfast.adapters.files.notify import FileNotifier
 from holdfast.adapters.files.search import SqliteSearch
 from holdfast.adapters.zones import find_zone
 from holdfast.errors import Unusable
-from holdfast.ids import CallId
+from holdfast.ids import CallId, SessionId
 from holdfast.ports.delivery import Channel
 from holdfast.ports.memory import Memory
 from holdfast.ports.model import Model
@@ -34,6 +35,7 @@ from holdfast.settings.values import DELEGATE_NAME_HINT, is_delegate_name
 if TYPE_CHECKING:
     from holdfast.adapters.models.catalogue import Catalogue
     from holdfast.adapters.tools.toolbox import Toolbox
+    from holdfast.runtime.pruning import Old
     from holdfast.runtime.service import Service
 
 HOME_VARIABLE = "HOLDFAST_HOME"
@@ -234,6 +236,38 @@ async def restore_home(source: Path, home: Path, *, by: str) -> tuple[str, ...]:
             reports = await restore_all(service, by=by)
         place(temporary, home)
     return tuple(report.session for report in reports)
+
+
+class Prunable(NamedTuple):
+    """What `[retention]` no longer keeps."""
+
+    sessions: "Sequence[Old]"
+    outputs: Sequence[Path]
+    quarantine: Sequence[Path]
+
+
+async def prunable(service: "Service", home: Path, *, most: int | None = None) -> Prunable:
+    """By the settings of now; of each kind at most so many. Nothing without that section."""
+    from holdfast.adapters.files.retention import old_outputs, old_quarantine
+    from holdfast.runtime.pruning import old_sessions
+
+    settings, now = SettingsSource(home).now(), service.world.clock.now_ms() / 1000
+    sessions, outputs, quarantine = settings.retain_sessions_seconds, settings.retain_outputs_seconds, settings.retain_quarantine_seconds
+    return Prunable(
+        [] if sessions is None else await old_sessions(service, before_ms=int((now - sessions) * 1000), most=most),
+        [] if outputs is None else (await asyncio.to_thread(old_outputs, home, before_seconds=now - outputs))[:most],
+        [] if quarantine is None else (await asyncio.to_thread(old_quarantine, home, before_seconds=now - quarantine))[:most],
+    )
+
+
+async def prune(service: "Service", found: Prunable, *, by: str) -> Sequence[SessionId]:
+    """Returns the sessions that are gone: one that somebody has written to meanwhile stays."""
+    from holdfast.adapters.files.retention import remove
+    from holdfast.runtime.pruning import let_go
+
+    gone = await let_go(service, found.sessions, by=by)
+    await asyncio.to_thread(remove, [*found.outputs, *found.quarantine])
+    return gone
 
 
 async def existing_store(home: Path, settings: Settings | None = None) -> FileStore | None:

@@ -95,12 +95,14 @@ async def test_leftovers_of_a_birth_that_died_are_removed(files: Any) -> None:
         folder.mkdir(parents=True, mode=0o700)
         (files.path / "sessions").chmod(0o700)
         (folder / "i0.00000001.jsonl").write_bytes(b"half\n")
-        (folder.parent / ".api.0123.tmp").mkdir()
+        (folder.parent / ".api.born.tmp").mkdir()
+        (folder.parent / ".api.gone.tmp").mkdir()
+        (folder.parent / ".api.gone.tmp" / "i9.00000001.jsonl").write_bytes(b"half\n")
         assert await store.sessions() == []
         with pytest.raises(Refused):
             await store.open(OPS)
         journal = await store.create(OPS, InstanceId("i1"), [], origin="created", by="tests")
-        assert [path.name for path in sorted(folder.parent.rglob("*")) if path.is_file()] == ["i1.00000001.jsonl"]
+        assert [path.name for path in sorted(folder.parent.rglob("*"))] == ["api", "i1.00000001.jsonl"]
         await journal.append(files.says(1), since=journal.head)
 
 
@@ -121,6 +123,17 @@ async def test_a_deleted_session_is_gone_and_its_name_is_free(files: Any) -> Non
         assert await files.numbers(fresh) == []
         with pytest.raises(Refused):
             await store.delete(SessionId("ops/none"), by="alice")
+
+
+@in_loop
+async def test_a_deletion_that_died_halfway_does_not_stop_the_next_one(files: Any) -> None:
+    await files.bear()
+    left = files.folder.parent / f".{files.folder.name}.gone.tmp"
+    left.mkdir()
+    (left / "i9.00000001.jsonl").write_bytes(b"half\n")
+    async with files.store() as store:
+        await store.delete(OPS, by="alice")
+    assert list(files.folder.parent.iterdir()) == []
 
 
 @in_loop

@@ -485,3 +485,32 @@ def test_a_sessions_reminders_are_listed_beside_it_as_plain_text(gateway: Gatewa
     listed = page.locator(".reminders li")
     expect(listed).to_contain_text("<img src=x onerror=alert(1)> look")
     expect(listed).to_contain_text("every 2h, set by alice")
+
+
+def test_every_turn_has_its_picture_and_an_earlier_one_stays_open_while_another_runs(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    """By keyboard too: what is drawn anew every second takes nobody's place away."""
+    gateway.start()
+    token = gateway.token("alice")
+    client = gateway.client(token)
+    gateway.send(client, "ops/api", "what time is it")
+    with gateway.events(client, "ops/api") as stream:
+        stream.until_record("turn_ended", turn="t1")
+    page = tab(gateway).sign_in(token).go("#/s/ops/api")
+    folds = page.locator(".turn-fold")
+    expect(folds.locator("svg")).to_have_count(1)
+    folds.locator("summary").click()  # at rest: nothing but the press draws it anew
+    expect(folds.locator("svg")).to_have_count(0)
+    gateway.send(client, "ops/api", "run: echo hello > x.txt")
+    expect(folds).to_have_count(2)
+    expect(folds.nth(0)).to_contain_text("echo hello")
+    expect(folds.nth(0).locator("svg")).to_have_attribute("aria-label", re.compile("waits for alice"))
+    expect(folds.nth(1).locator("svg")).to_have_count(0)
+    folds.nth(1).locator("summary").focus()
+    page.keyboard.press("Space")
+    expect(folds.nth(1).locator("svg")).to_have_attribute("aria-label", re.compile("alice asked.*answered"))
+    before = folds.nth(0).locator(".t-when").last.text_content()
+    expect(folds.nth(0).locator(".t-when").last).not_to_have_text(before or "")  # it was drawn anew meanwhile
+    expect(folds.nth(1).locator("svg")).to_have_count(1)
+    assert page.evaluate("document.activeElement.dataset.turn") == "t1"
+    page.keyboard.press("Space")
+    expect(folds.nth(1).locator("svg")).to_have_count(0)

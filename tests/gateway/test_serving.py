@@ -1,15 +1,30 @@
 """One home, one server: who holds it, what a restart takes up again, how it stops."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
-from holdfast.errors import Unusable
+import holdfast
+from holdfast.errors import Busy, Unusable
+from holdfast.gateway import serving as serving_module
 from holdfast.gateway.context import GatewaySettings
-from holdfast.gateway.serving import check_host
+from holdfast.gateway.serving import check_host, open_serving
+from holdfast.home import specs_from_agents
+from holdfast.ids import session_id
+from holdfast.ports.journal_store import Record
+from holdfast.runtime.service import Service
+from holdfast.session.codec import decode
+from holdfast.session.events import CallFinished
+from holdfast.testing import ScriptModel
+from holdfast.testing.loop import in_loop
+from holdfast.wiring import open_service
 from tests.gateway.conftest import WAIT_SECONDS, Gateway, until
 
 
@@ -90,6 +105,124 @@ def test_stopping_in_mid_tool_lets_it_end_and_keeps_its_outcome(gateway: Gateway
         finished = stream.until_record("call_finished")
         assert (finished["body"]["outcome"], "the real outcome" in finished["body"]["text"]) == ("ok", True)
         stream.until_record("turn_ended", outcome="completed")
+
+
+def test_a_second_signal_does_not_wait_for_a_tool_and_it_is_in_doubt(gateway: Gateway) -> None:
+    """Case 48: the first one would wait its time out. The tool is gone with the server, its outcome is nobody's, and it never runs again."""
+    os.mkfifo(gateway.work / "fifo")
+    gateway.settings('[serve]\nstop_after = "1h"\n')
+    gateway.start()
+    client = gateway.client(gateway.token("alice"))
+    gateway.send(client, "ops/api", "run: echo once >> ran.txt; cat fifo")
+    gateway.answer(client, gateway.waiting(client), "approve_once")
+    with gateway.events(client, "ops/api") as stream:
+        stream.until_record("tool_started")
+        until((gateway.work / "ran.txt").exists, "the tool")
+        assert gateway.process is not None
+        gateway.process.send_signal(signal.SIGTERM)
+        stream.until(lambda name, _: name == "end")
+        gateway.process.send_signal(signal.SIGTERM)
+        assert gateway.process.wait(WAIT_SECONDS) == 0
+    gateway.start(gateway.port)
+    with gateway.events(client, "ops/api") as stream:
+        assert stream.until_record("call_finished")["body"]["outcome"] == "in_doubt"
+        stream.until_record("turn_ended")
+    assert (gateway.work / "ran.txt").read_text() == "once\n"
+
+
+class Endless:
+    """A home in this process with a tool that never ends, and a server on it that stops within a fraction of a second."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.begun = asyncio.Event()
+
+        @holdfast.tool(mode="auto")
+        async def endless() -> str:
+            """Never ends."""
+            self.begun.set()
+            await asyncio.Event().wait()
+            return "never"
+
+        self.agent = holdfast.Agent("ops", model=ScriptModel([{"call": [{"tool": "endless", "args": {}}]}, {"say": "too bad"}]), tools=[endless])
+
+    @asynccontextmanager
+    async def service(self) -> AsyncIterator[Service]:
+        specs, tools, models = specs_from_agents([self.agent])
+        async with open_service(self.folder, agents=specs, tools=tools, models=models) as service:
+            yield service
+
+
+@in_loop
+async def test_stopping_waits_a_bounded_time_for_a_tool_that_never_ends(tmp_path: Path) -> None:
+    """Case 48: then it is in doubt, and said to be."""
+    endless = Endless(tmp_path / "home")
+    alice = holdfast.MessageSource.local("alice")
+    async with (
+        endless.service() as service,
+        open_serving(service, GatewaySettings(port=0, stop_seconds=0.1)) as serving,
+        asyncio.timeout(WAIT_SECONDS),
+        asyncio.TaskGroup() as group,
+    ):
+        group.create_task(serving.run())
+        await serving.started.wait()
+        await service.send("ops/a", "go", source=alice, wait=False)
+        service.world.notifier.notify(session_id("ops/a"))
+        await endless.begun.wait()
+        serving.stop()
+    async with endless.service() as service:
+        report = await service.resume("ops/a", by="alice")
+        assert (report.outcome, report.reply) == ("completed", "too bad")
+        outcomes = [event.outcome async for event in _finished(service)]
+        assert outcomes == ["in_doubt"]
+
+
+async def _finished(service: Service) -> AsyncIterator[CallFinished]:
+    journal = await service.world.store.open(session_id("ops/a"))
+    found: list[Record] = []
+    await journal.load(found.append)
+    await journal.close()
+    for record in found:
+        event = decode(record.type, record.version, record.body)
+        if isinstance(event, CallFinished):
+            yield event
+
+
+@in_loop
+async def test_house_is_kept_at_the_start_and_again_and_a_failure_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving_module, "_HOUSE_SECONDS", 0.01)
+    kept = 0
+    thrice = asyncio.Event()
+
+    async def keep_house() -> bool:
+        nonlocal kept
+        kept += 1
+        if kept == 1:
+            raise Busy("the first time it can't be done")
+        if kept == 3:
+            thrice.set()
+        return False
+
+    async with (
+        Endless(tmp_path / "home").service() as service,
+        open_serving(service, GatewaySettings(port=0), keep_house=keep_house) as serving,
+        asyncio.timeout(WAIT_SECONDS),
+        asyncio.TaskGroup() as group,
+    ):
+        group.create_task(serving.run())
+        await thrice.wait()
+        serving.stop()
+
+
+def test_the_server_lets_go_of_what_retention_no_longer_keeps(gateway: Gateway) -> None:
+    gateway.run("send", "ops/old", "hello")
+    gateway.run("send", "ops/waits", "run: echo hello")
+    gateway.settings('[retention]\nsessions = "1s"\n')
+    until(lambda: gateway.run("sessions", "prune", "--dry-run")["sessions"], "it to be old")
+    gateway.start()
+    client = gateway.client(gateway.token("alice", scopes="read,admin"))
+    until(lambda: [each["session"] for each in client.get("/v1/sessions").json()["sessions"]] == ["ops/waits"], "it to go")
+    assert "let go of 1 sessions" in gateway.log.read_text()
 
 
 def test_a_prompt_past_its_time_is_closed_while_everybody_waits(gateway: Gateway) -> None:

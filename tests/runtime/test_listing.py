@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.adapters.inmemory import Crashed, InMemoryIndex
@@ -71,3 +72,93 @@ async def test_a_sealed_session_is_listed_as_the_homes_journal_says(tmp_path: Pa
         assert line.phase == "sealed"
         assert line.sealed is not None
         assert line.sealed.code == "broken"
+
+
+@in_loop
+async def test_what_is_passed_on_as_json_is_what_is_listed(stage: Stage) -> None:
+    """Also when one prompt of a session is past its time and another is not."""
+    lines = [{"call": [{"tool": "act", "args": {"what": "early"}}]}, {"call": [{"tool": "act", "args": {"what": "late"}}]}]
+    async with stage.open(stage.agent(lines)) as home:
+        await home.send("ops/a", "do it", source=alice)
+        stage.clock.advance(3_600)
+        await home.send("ops/b", "do it", source=alice)
+        listed = await home.approvals()
+        assert [each.session for each in listed] == ["ops/a", "ops/b"]
+        assert msgspec.json.encode(await home.service.approvals_json()) == msgspec.json.encode(listed)
+        stage.clock.advance(7 * 24 * 3_600 - 1_800)
+        [left] = await home.approvals()
+        assert left == listed[1]
+        assert msgspec.json.encode(await home.service.approvals_json()) == msgspec.json.encode([left])
+
+
+@in_loop
+async def test_a_prompt_is_listed_although_the_index_was_never_told(stage: Stage) -> None:
+    """A crash between append and index: the row is missing or behind its head, and the journal is asked."""
+    async with stage.open(stage.agent([{"say": "ok"}, *act("it")])) as home:
+        await home.send("ops/a", "hello", source=alice)
+        before = home.service.world.index.get(SessionId("ops/a"))
+        assert before is not None
+        await home.send("ops/a", "do it", source=alice)
+        asked = await home.approvals()
+        assert len(asked) == 1
+        index = home.service.world.index
+        index.forget(SessionId("ops/a"))
+        assert await home.approvals() == asked
+        index.forget(SessionId("ops/a"))
+        index.put(before)
+        assert await home.approvals() == asked
+        index.forget(SessionId("ops/a"))
+        index.put(before)
+        assert msgspec.json.encode(await home.service.approvals_json()) == msgspec.json.encode(asked)
+
+
+@in_loop
+async def test_nothing_waits_in_a_session_that_was_sealed_behind_the_indexs_back(tmp_path: Path) -> None:
+    """Its row still has the prompt; the journal is not believed, and nothing of it can be answered."""
+    stage = Stage("files", tmp_path / "home")
+    async with stage.open(stage.agent(act("it"))) as home:
+        await home.send("ops/a", "do it", source=alice)
+        row = home.service.world.index.get(SessionId("ops/a"))
+        assert row is not None
+    break_it(stage.folder / "sessions" / "ops" / "a", b"do it", b"DO IT")
+    async with stage.open() as home:
+        await home.service.show("ops/a")
+        home.service.world.index.put(msgspec.structs.replace(row, seq=row.seq - 1))
+        home.service.world.index.forget(SessionId("ops/a"))
+        home.service.world.index.put(msgspec.structs.replace(row, seq=row.seq - 1))
+        assert await home.approvals() == ()
+
+
+@in_loop
+async def test_a_page_is_right_after_sessions_came_and_went(tmp_path: Path) -> None:
+    stage = Stage("files", tmp_path / "home")
+    async with stage.open(stage.agent([{"say": "ok"}] * 9)) as home, stage.open() as other:
+        for name in ("ops/b", "ops/d"):
+            await home.send(name, "hello", source=alice)
+        assert [line.session for line in await other.service.sessions(limit=5)] == ["ops/b", "ops/d"]
+        await home.send("ops/a", "hello", source=alice)
+        assert [line.session for line in await other.service.sessions(limit=5)] == ["ops/a", "ops/b", "ops/d"]
+        await home.service.world.store.delete(SessionId("ops/d"), by="alice")
+        assert [line.session for line in await other.service.sessions(limit=5)] == ["ops/a", "ops/b"]
+        await home.send("ops/c", "hello", source=alice)
+        assert [line.session for line in await other.service.sessions(limit=2)] == ["ops/a", "ops/b"]
+        assert [line.session for line in await other.service.sessions(limit=2, after=SessionId("ops/b"))] == ["ops/c"]
+
+
+@in_loop
+async def test_a_prompt_past_its_time_is_told_as_closed_before_anyone_journals_it(stage: Stage) -> None:
+    """P5: no answer to it counts any more, so nothing that looks says that it waits. Looking journals nothing."""
+    async with stage.open(stage.agent(act("it"))) as home:
+        (asked,) = (await home.send("ops/a", "do it", source=alice)).approvals
+        report = await home.service.show("ops/a")
+        assert (report.phase, report.waiting, report.expired) == ("parked", 1, 0)
+        stage.clock.advance(8 * 24 * 3_600)
+        shown = await home.approval(asked.id)
+        assert (shown.state, shown.closed_as) == ("closed", "expired")
+        [told] = await home.service.approvals(everything=True)
+        assert (told.state, told.closed_as) == ("closed", "expired")
+        later = await home.service.show("ops/a")
+        assert (later.phase, later.waiting, later.expired) == ("parked", 0, 1)
+        [line] = await home.service.sessions()
+        assert line.waiting == 0
+        assert later.seq == report.seq

@@ -12,7 +12,9 @@ import pytest
 
 from holdfast.adapters.files import FileStore
 from holdfast.errors import Refused, Untrusted
+from holdfast.home import Home
 from holdfast.ids import SessionId
+from holdfast.ports.journal_store import Record
 from holdfast.runtime.lives import export_lines, export_markdown, fork, unseal
 from holdfast.session.events import ApprovalClosed, CallFinished, Compacted, InputDropped, LifeCarried, SessionBorn, TurnEnded
 from holdfast.testing.loop import in_loop
@@ -261,3 +263,32 @@ async def test_a_life_that_carries_much_over_has_several_segments(tmp_path: Path
         assert (await service.show("ops/b")).turns == 12
         verdict = await service.world.store.verify_session(SessionId("ops/b"))  # type: ignore[attr-defined]
         assert verdict.verdict == "holds"
+
+
+@in_loop
+async def test_what_is_carried_keeps_its_times_and_they_never_fall(stage: Stage) -> None:
+    """A conversation of last month stays one of last month, also in the life that a fork or an unseal begins."""
+    async with stage.open(stage.agent([{"say": "one"}, {"say": "two"}])) as home:
+        await home.send("ops/a", "first", source=alice)
+        stage.clock.advance(3_600)
+        await home.send("ops/a", "second", source=alice)
+        end = (await home.service.show("ops/a")).seq
+        stage.clock.advance(30 * 24 * 3_600)
+        await fork(home.service, "ops/a", "ops/b", at_seq=end, by="alice")
+        before, after = await records(home, "ops/a"), await records(home, "ops/b")
+        carried = [(record.type, record.at) for record in before if record.type != "session_born"]
+        own = [(record.type, record.at) for record in after if record.type != "session_born"]
+        assert own[: len(carried)] == carried
+        assert {at for _, at in own[len(carried) :]} == {stage.clock.now_ms()}
+        assert [record.at for record in after] == sorted(record.at for record in after)
+        assert after[0].at == carried[0][1]
+        await home.send("ops/b", "go on", source=alice)
+
+
+async def records(home: Home, session: str) -> list[Record]:
+    """As a session's caller wrote them, without the journal's own."""
+    found: list[Record] = []
+    journal = await home.service.world.store.open(SessionId(session))
+    await journal.load(found.append)
+    await journal.close()
+    return [record for record in found if not record.type.startswith("segment_")]

@@ -25,6 +25,7 @@ from holdfast.session.events import (
     DeliverySent,
     TurnEnded,
 )
+from holdfast.session.policy import Policy
 from holdfast.testing import ScriptModel
 from holdfast.testing.loop import in_loop
 from holdfast.testing.memory_home import Disk, crash_after, open_in_memory
@@ -304,3 +305,15 @@ async def test_settings_notify_reaches_a_webhook(hook: Any, tmp_path: Path) -> N
     [(_, _, body)] = hook.seen
     assert json.loads(body) == {"id": turn.approvals[0].id, "session": "ops/a", "tool": "write_file", "kind": "approval"}
     assert b"secret-words" not in body
+
+
+@in_loop
+async def test_a_turn_that_starts_and_fails_in_one_commit_sends_its_notice(stage: Stage) -> None:
+    """What it came over is known from the very record that took it in."""
+    post = Post()
+    stage.policy = Policy(turn_model_calls_max=0)
+    async with stage.open(stage.agent([{"say": "never"}])) as home:
+        posting(home, post)
+        turn = await home.send("ops/a", "hi", source=alice)
+        assert turn.outcome == "failed"
+    assert [(each.kind, each.text) for each in post.arrived] == [("notice", "This request failed: the turn made 0 model calls, which is its bound")]

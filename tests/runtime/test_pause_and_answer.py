@@ -437,3 +437,33 @@ async def test_the_same_answer_id_with_other_arguments_is_another_answer(stage: 
         again = await home.answer(approval, "edit", by=alice, arguments={"what": "a little"}, answer_id="mine", wait=False)
         other = await home.answer(approval, "edit", by=alice, arguments={"what": "a lot"}, answer_id="mine", wait=False)
     assert (taken.result, again.result, other.result, other.reason) == ("handed_on", "handed_on", "failed", "already_answered")
+
+
+@in_loop
+async def test_the_same_answer_id_with_other_arguments_is_refused_also_when_its_turn_is_over(stage: Stage) -> None:
+    """P2: the journal knows what was taken. The same answer, as the tool reads it, is told as the same."""
+    ops = stage.agent([{"call": [{"tool": "act", "args": {"what": "all"}}]}, {"say": "done"}])
+    async with stage.open(ops) as home:
+        (approval,) = (await home.send("ops/api", "go", source=alice)).approvals
+        edited = await home.answer(approval, "edit", by=alice, arguments={"what": "a little"}, answer_id="mine")
+        (anew,) = edited.turn.approvals
+        assert (await home.answer(anew, "deny", by=alice)).turn.outcome == "completed"
+        again = await home.answer(approval, "edit", by=alice, arguments={"what": "a little"}, answer_id="mine")
+        assert again.result == "started"
+        for other in ({"what": "a lot"}, {"what": 7}, {"wat": "a little"}):
+            refused = await home.answer(approval, "edit", by=alice, arguments=other, answer_id="mine")
+            assert (refused.result, refused.reason) == ("failed", "already_answered"), other
+    assert stage.effects.done == []
+
+
+@in_loop
+async def test_the_same_answer_id_with_other_words_is_refused(stage: Stage) -> None:
+    """An answer to a question is its words."""
+    ops = stage.agent([{"call": [{"tool": "ask_person", "args": {"question": "which one?"}}]}, {"say": "thanks"}])
+    async with stage.open(ops) as home:
+        (question,) = (await home.send("ops/api", "go", source=alice)).approvals
+        first = await home.answer(question, "answer", by=alice, reason="the left one", answer_id="mine")
+        assert first.turn.outcome == "completed"
+        assert (await home.answer(question, "answer", by=alice, reason="the left one", answer_id="mine")).result == "started"
+        other = await home.answer(question, "answer", by=alice, reason="the right one", answer_id="mine")
+        assert (other.result, other.reason) == ("failed", "already_answered")

@@ -133,10 +133,14 @@ def test_the_memory_of_processes_is_denied(place: Any, encode: Any, name: str) -
     assert refusal(read_file(), encode, place.scene(), path=f"/proc/{os.getpid()}/{name}") == "hard_deny"
 
 
-def test_what_is_no_regular_file_is_refused_and_never_waited_for(place: Any, encode: Any) -> None:
+def test_what_is_no_regular_file_is_refused_and_never_waited_for(place: Any, run: Any, encode: Any) -> None:
     os.mkfifo(place.workspace / "fifo")
-    for path in ("fifo", "/dev/zero", ".", "missing"):
+    for path in ("fifo", ".", "missing"):
         assert refusal(read_file(), encode, place.scene(), path=path) == "cannot_bind"
+    for path in ("fifo", "."):
+        assert refusal(write_file(), encode, place.scene(), path=path, content="x") == "cannot_bind"
+    returned = run(read_file(), place.scene(), path="/dev/zero")  # outside: a person was asked first
+    assert (returned.outcome, returned.text) == ("error", "/dev/zero is not a regular file")
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", "x" * 5000])
@@ -261,3 +265,30 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(place: Any, run: Any, 
     monkeypatch.setattr(writing.os, "fsync", full)
     assert run(write_file(), place.scene(), path="a", content="new").outcome == "error"
     assert [(p.name, p.read_text()) for p in place.workspace.iterdir()] == [("a", "old")]
+
+
+@pytest.mark.parametrize("tool", [read_file(), list_files(), search_files(), write_file()], ids=lambda tool: tool.definition.name)
+@pytest.mark.parametrize("what", ["missing.txt", "missing/deeper.txt", "fifo", "folder", "file.txt"])
+def test_whatever_lies_outside_the_workspace_is_asked_about_before_anything_is_told_of_it(place: Any, encode: Any, tool: Any, what: str) -> None:
+    """Whether a path exists is an answer too, and outside the workspace it is a person who gives it."""
+    (place.root / "folder").mkdir()
+    (place.root / "file.txt").write_text("here")
+    os.mkfifo(place.root / "fifo")
+    arguments = {"path": str(place.root / what)} | ({"pattern": "x"} if tool.definition.name == "search_files" else {})
+    arguments |= {"content": "new"} if tool.definition.name == "write_file" else {}
+    binding = tool.bind(tool.validate(encode(**arguments)), place.scene())
+    assert (binding.reach, binding.path) == ("outside", str(place.root / what))
+
+
+def test_what_is_missing_outside_is_told_once_a_person_has_agreed(place: Any, run: Any) -> None:
+    returned = run(read_file(), place.scene(), path=str(place.root / "missing.txt"))
+    assert (returned.outcome, "no such file" in returned.text) == ("error", True)
+    returned = run(write_file(), place.scene(), path=str(place.root / "missing" / "new.txt"), content="x")
+    assert (returned.outcome, "no such file" in returned.text) == ("error", True)
+
+
+def test_the_home_and_the_memory_of_processes_are_refused_at_once_wherever_they_are(place: Any, encode: Any) -> None:
+    for path in (str(place.key), str(place.home / "missing"), "/proc/self/environ"):
+        with pytest.raises(CannotBind) as caught:
+            read_file().bind(read_file().validate(encode(path=path)), place.scene())
+        assert caught.value.code == "hard_deny"

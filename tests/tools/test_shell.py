@@ -304,6 +304,19 @@ def test_a_launcher_whose_parent_is_killed_runs_nothing(place: Any, mechanism: s
     assert not (place.workspace / "ran").exists()
 
 
+def test_a_launcher_starts_where_a_pipe_holds_one_page(place: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a user gets who has very many pipes: its code goes through it in pieces."""
+    made = os.pipe
+
+    def small() -> tuple[int, int]:
+        pipe = made()
+        fcntl.fcntl(pipe[1], fcntl.F_SETPIPE_SZ, 4096)
+        return pipe
+
+    monkeypatch.setattr(launcher.os, "pipe", small)
+    assert run(Shell(), place.scene(), command="echo ran").text == "ran\n"
+
+
 def test_survivors_of_a_crash_are_ended_by_start_time_or_by_name(place: Any) -> None:
     call = place.scene().call
     leader = subprocess.Popen(["sleep", "1000"], start_new_session=True)

@@ -65,6 +65,7 @@ port = 9000
 hosts = ["box.lan:443"]
 allow_remote = true
 workspace = "/srv/work"
+stop_after = "60s"
 """
 
 
@@ -126,6 +127,7 @@ def test_everything_that_may_be_said_is_understood() -> None:
         serve_hosts=("box.lan:443",),
         serve_allow_remote=True,
         serve_workspace="/srv/work",
+        serve_stop_seconds=60,
     )
     assert found.default_agent == "ops"
     assert found.policy() == Policy(
@@ -409,7 +411,7 @@ def test_the_message_names_the_file(home: Path) -> None:
     with pytest.raises(Unusable) as caught:
         load_settings(home)
     assert caught.value.message == f"{path}, line 2: there is no key 'prot' in [serve]; did you mean 'port'?"
-    assert caught.value.hint == "valid here: host, port, hosts, allow_remote, workspace"
+    assert caught.value.hint == "valid here: host, port, hosts, allow_remote, workspace, stop_after"
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,9 @@ def register(app: typer.Typer) -> None:
 
 async def _list(options: Options, for_: str | None, *, everything: bool) -> int:
     async with looking_service(options) as service:
+        if service is not None and options.out.json and for_ is None and not everything:
+            options.out.object({"approvals": await service.approvals_json()})
+            return 0
         found = await service.approvals(for_=for_, everything=everything) if service is not None else ()
     if options.out.json:
         options.out.object({"approvals": found})

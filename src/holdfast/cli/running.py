@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -75,8 +76,14 @@ async def driving_service(options: Options) -> "AsyncGenerator[Service | None, N
 @asynccontextmanager
 async def looking_service(options: Options) -> "AsyncGenerator[Service | None, None]":
     """For commands that drive nothing: no program of the user's is imported."""
-    async with _existing(options) as service:
-        yield service
+    was_collecting = gc.isenabled()
+    gc.disable()  # it ends before there is garbage worth looking for, and ten thousand rows would have it look a hundred times
+    try:
+        async with _existing(options) as service:
+            yield service
+    finally:
+        if was_collecting:
+            gc.enable()
 
 
 @asynccontextmanager

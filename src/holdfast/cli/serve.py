@@ -47,11 +47,29 @@ async def _serve(options: Options, host: str | None, port: int | None) -> int:
     me = who(home_of(options), None)
     async with making_service(options) as service:
         settings = _settings(home_of(options), host, port)
-        async with open_serving(service, settings, workspace=_workspace(service, home_of(options))) as serving:
+        home = home_of(options)
+        async with open_serving(service, settings, workspace=_workspace(service, home), keep_house=lambda: _keep_house(service, home)) as serving:
             _say(options, serving, me.person, await service.approvals())
             await serve_until_signalled(serving)
     options.out.note("stopped; what was accepted is safe, and prompts stand")
     return 0
+
+
+_PRUNED_AT_ONCE = 500  # of each kind: a home that was never pruned is not taken apart in one go
+
+
+async def _keep_house(service: "Service", home: Path) -> bool:
+    """Let go of what `[retention]` no longer keeps; whether there may be more. What went is in the home's journal, and said."""
+    from holdfast.wiring import prunable, prune
+
+    found = await prunable(service, home, most=_PRUNED_AT_ONCE)
+    if not any(found):
+        return False
+    gone = await prune(service, found, by="retention")
+    logging.getLogger("holdfast.gateway.retention").info(
+        "let go of %d sessions, %d outputs and %d quarantined files", len(gone), len(found.outputs), len(found.quarantine)
+    )
+    return max(map(len, found)) == _PRUNED_AT_ONCE
 
 
 def _settings(home: Path, host: str | None, port: int | None) -> "GatewaySettings":
@@ -64,6 +82,7 @@ def _settings(home: Path, host: str | None, port: int | None) -> "GatewaySetting
         port=now.serve_port if port is None else port,
         hosts=now.serve_hosts,
         allow_remote=now.serve_allow_remote,
+        stop_seconds=now.serve_stop_seconds,
     )
 
 

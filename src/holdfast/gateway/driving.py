@@ -33,6 +33,7 @@ class Drives:
         self._reminded_until = 0
         self._sooner = asyncio.Event()
         self.is_stopping = False
+        self._hurry = asyncio.Event()
         self.rescans = 0
 
     @property
@@ -141,12 +142,25 @@ class Drives:
                 task.cancel()
             else:
                 ledger.poke()
-        if self._tasks:
-            await asyncio.wait(set(self._tasks.values()), timeout=grace_seconds)
+        await self._wait_for_drives(grace_seconds)
         for task in list(self._tasks.values()):
             task.cancel()
         if self._tasks:
             await asyncio.wait(set(self._tasks.values()))
+
+    async def _wait_for_drives(self, grace_seconds: float) -> None:
+        """Until they have ended, their time is over, or somebody is in a hurry."""
+        async with asyncio.TaskGroup() as group:
+            hurry = group.create_task(self._hurry.wait())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace_seconds):
+                    while self._tasks and not hurry.done():
+                        await asyncio.wait({hurry, *self._tasks.values()}, return_when=asyncio.FIRST_COMPLETED)
+            hurry.cancel()
+
+    def hasten(self) -> None:
+        """Wait for nobody any more: what runs is cut off, and is in doubt."""
+        self._hurry.set()
 
 
 def _has_started(state: SessionState) -> bool:

@@ -2,23 +2,25 @@
 `holdfast serve`: one process that answers, drives and stops in good order.
 
 Start: hold the home, open the socket, look for what is owed, say where the page is. Stop (SIGTERM, SIGINT): not ready any more, streams are told, requests in flight end,
-drives end at a quiet point. With only prompts pending there is nothing to wait for. A second signal, or kill -9, loses nothing that was acknowledged.
+drives end at a quiet point: a tool that runs is waited for, within bounds, and is in doubt after that. With only prompts pending there is nothing to wait for. A second
+signal waits for nothing; neither it nor kill -9 loses anything that was acknowledged.
 """
 
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import resource
 import signal
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import msgspec
 import uvicorn
 
-from holdfast.errors import Busy, Unusable
+from holdfast.errors import Busy, HoldfastError, Unusable
 from holdfast.gateway.app import make_app
 from holdfast.gateway.codes import Offer
 from holdfast.gateway.context import Gateway, GatewaySettings
@@ -31,6 +33,12 @@ from holdfast.session.authority import Workspace
 
 _BACKLOG = 2_048
 _DRAIN_SECONDS = 5  # for requests in flight; none of ours takes longer than a few syncs
+_HOUSE_SECONDS = 86_400.0  # retention is told in days
+_MORE_HOUSE_SECONDS = 60.0  # the rest of a great deal, a little at a time
+_log = logging.getLogger("holdfast.gateway.serving")
+
+KeepHouse = Callable[[], Awaitable[bool]]
+"""Lets go of what is old; whether there is more of it."""
 
 
 class Server(uvicorn.Server):
@@ -52,8 +60,9 @@ class Server(uvicorn.Server):
 class Serving:
     """A gateway that answers. `address` is where; `stop` is the way out."""
 
-    def __init__(self, gateway: Gateway, server: Server, sock: socket.socket) -> None:
+    def __init__(self, gateway: Gateway, server: Server, sock: socket.socket, keep_house: KeepHouse | None) -> None:
         self.gateway = gateway
+        self._keep_house = keep_house
         self._server = server
         self._socket = sock
         self.stopping = asyncio.Event()
@@ -70,13 +79,18 @@ class Serving:
         return f"{self.address}/#code={self.gateway.codes.new(offer, now=self.gateway.service.world.clock.now_ms())}"
 
     def stop(self) -> None:
+        """The second time: now."""
+        if self.stopping.is_set():
+            self.gateway.drives.hasten()
+            self._server.force_exit = True
         self.stopping.set()
 
     async def run(self) -> None:
         """Until `stop`."""
         gateway = self.gateway
         async with asyncio.TaskGroup() as group:
-            background = [group.create_task(gateway.drives.run()), group.create_task(gateway.tails.run()), group.create_task(self._listen())]
+            forever = (gateway.drives.run(), gateway.tails.run(), self._listen(), self._keep_house_daily())
+            background = [group.create_task(each) for each in forever]
             serving = group.create_task(self._server.serve(sockets=[self._socket]))
             try:
                 await self._server.is_up.wait()
@@ -99,10 +113,24 @@ class Serving:
                 self.gateway.tails.notice(session)
                 self.gateway.drives.wake(session)
 
+    async def _keep_house_daily(self) -> None:
+        """At the start and every day; sooner when there was more than one go may take. What went wrong is said, and tried again."""
+        while self._keep_house is not None:
+            is_more = False
+            try:
+                is_more = await self._keep_house()
+            except HoldfastError as exc:
+                _log.warning("nothing was let go of (%s): %s", exc.code, exc.message)
+            await asyncio.sleep(_MORE_HOUSE_SECONDS if is_more else _HOUSE_SECONDS)
+
 
 @asynccontextmanager
 async def open_serving(
-    service: Service, settings: GatewaySettings, *, workspace: Callable[[], Workspace | None] = lambda: None
+    service: Service,
+    settings: GatewaySettings,
+    *,
+    workspace: Callable[[], Workspace | None] = lambda: None,
+    keep_house: KeepHouse | None = None,
 ) -> AsyncGenerator[Serving, None]:
     """Hold the home and the socket; nothing answers before `run`."""
     check_host(settings)
@@ -129,7 +157,7 @@ async def open_serving(
             timeout_graceful_shutdown=_DRAIN_SECONDS,
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         )
-        yield Serving(gateway, Server(config), sock)
+        yield Serving(gateway, Server(config), sock, keep_house)
 
 
 def check_host(settings: GatewaySettings) -> None:

@@ -23,6 +23,7 @@ MAGIC = b"HFA1"
 
 _FIELDS = struct.Struct(">4sIQQQQQQ32s136x")
 _MACED = _FIELDS.size
+_GENERATION, _COUNTER, _SEQ = slice(4, 8), slice(8, 16), slice(32, 40)  # where a list of many looks, without taking the rest apart
 
 
 class Anchor(NamedTuple):
@@ -67,12 +68,14 @@ def acknowledged_seq(data: bytes, keys: Mapping[int, bytes], session: SessionId,
 
     The slot that claims to be newer is looked at first, and only its key is derived; the other only if that one does not verify.
     """
-    slots = [slot for slot in (data[:SLOT_BYTES], data[SLOT_BYTES:]) if len(slot) == SLOT_BYTES and slot.startswith(MAGIC)]
-    for slot in sorted(slots, key=lambda slot: slot[8:16], reverse=True):
-        _, generation, _, _, _, seq, *_ = _FIELDS.unpack_from(slot)
-        key = keys.get(generation)
-        if key is not None and blake3(slot[:_MACED], key=subkey(key, "anchor", session, instance)).digest() == slot[_MACED:]:
-            return int(seq)
+    newer, older = data[:SLOT_BYTES], data[SLOT_BYTES:]
+    if older[_COUNTER] > newer[_COUNTER] and older.startswith(MAGIC):
+        newer, older = older, newer
+    for slot in (newer, older):
+        if len(slot) == SLOT_BYTES and slot.startswith(MAGIC):
+            key = keys.get(int.from_bytes(slot[_GENERATION], "big"))
+            if key is not None and blake3(slot[:_MACED], key=subkey(key, "anchor", session, instance)).digest() == slot[_MACED:]:
+                return int.from_bytes(slot[_SEQ], "big")
     return None
 
 

@@ -9,6 +9,7 @@ Pure: bytes in, values out.
 """
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -38,11 +39,16 @@ class Head(NamedTuple):
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """An entry to be: what it is, and its body as one JSON object in UTF-8. The store numbers, stamps and seals it."""
+    """
+    An entry to be: what it is, and its body as one JSON object in UTF-8. The store numbers, stamps and seals it.
+
+    `at` is for a life that begins with what another one left: when it happened there. Nobody who appends has a say in it.
+    """
 
     type: str
     version: int
     body: bytes
+    at: int | None = None
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -133,6 +139,20 @@ def _record(header: bytes, body: bytes, mac: bytes, digest: bytes | None) -> Rec
 @lru_cache(maxsize=256)
 def _is_name(name: str) -> bool:
     return _NAME.match(name) is not None
+
+
+def times_of_birth(first: Sequence[Draft], now: int) -> list[int]:
+    """
+    When each record of a life's beginning happened: as it says, but never after now and never before the one ahead of it.
+
+    >>> times_of_birth([Draft("a", 1, b"{}", 5), Draft("b", 1, b"{}", 3), Draft("c", 1, b"{}", 99), Draft("d", 1, b"{}")], 10)
+    [5, 5, 10, 10]
+    """
+    times: list[int] = []
+    for draft in first:
+        at = now if draft.at is None else min(draft.at, now)
+        times.append(max(at, times[-1]) if times else at)
+    return times
 
 
 def check_draft(draft: Draft) -> None:

@@ -36,6 +36,19 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     awaits: tuple[tuple[SessionId, InstanceId], ...] = ()  # delegates it waits for, and in which life
 
 
+class Standing(msgspec.Struct, frozen=True, gc=False):
+    """What a survey of every session says of one: enough to see whether it is known well, what it owes and what waits in it."""
+
+    session: SessionId
+    instance: InstanceId
+    seq: int
+    owes: bool
+    expires_at: int | None
+    prompts: bytes  # its ApprovalReports as one JSON array; empty when nothing waits
+    remind_at: int | None = None
+    awaits: tuple[tuple[SessionId, InstanceId], ...] = ()
+
+
 class Index(Protocol):
     def put(self, row: IndexRow) -> None:
         """Replace the session's row. Quick; failing is not the caller's problem."""
@@ -51,6 +64,10 @@ class Index(Protocol):
 
     def rows(self, *, after: SessionId | None = None, limit: int | None = None, only_waiting: bool = False) -> Iterable[IndexRow]:
         """Sorted by session."""
+        ...
+
+    def survey(self) -> Iterable[Sequence[Standing]]:
+        """Every session whose row verifies, sorted, a page at a time: whoever reads it may let others go on between two pages."""
         ...
 
     def session_of(self, approval: ApprovalId) -> SessionId | None: ...

@@ -5,6 +5,7 @@ Sessions that the index does not know well enough are opened, noted and closed a
 and a crash between append and index forgets nothing.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -13,7 +14,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, Refused, Untrusted
 from holdfast.ids import ApprovalId, InstanceId, SessionId, TurnId
-from holdfast.ports.index import IndexRow
+from holdfast.ports.index import IndexRow, Standing
 from holdfast.ports.journal_store import Record
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.reminding import reports_of
@@ -32,6 +33,7 @@ from holdfast.session.state import Approval, Phase, Reader, SessionState
 
 _decode_report = msgspec.json.Decoder(ApprovalReport).decode
 _decode_reminder = msgspec.json.Decoder(ReminderReport).decode
+_decode_reports = msgspec.json.Decoder(tuple[ApprovalReport, ...]).decode
 
 
 SEALED = "sealed"
@@ -52,7 +54,7 @@ class SessionLine(msgspec.Struct, frozen=True, kw_only=True):
     parent: SessionId | None = None  # of a delegate's session: the one it works for
 
 
-def note(world: World, ledger: Ledger) -> None:
+def note(world: World, ledger: Ledger) -> IndexRow:
     """Tell the index where a session stands."""
     state = ledger.state
     reports = [
@@ -62,29 +64,29 @@ def note(world: World, ledger: Ledger) -> None:
         if call.approval is not None
     ]
     expiries = [call.approval.asked.expires_at for turn in state.turns.values() for call in turn.waiting if call.approval is not None]
-    world.index.put(
-        IndexRow(
-            session=ledger.session,
-            instance=ledger.instance,
-            seq=ledger.journal.head.seq,
-            phase=phase_of(state),
-            turns=state.turns_ended + len(state.turns),
-            owes=bool(react(state) or unsettled(state)),
-            updated_at=state.at,
-            approvals=tuple(msgspec.Raw(msgspec.json.encode(each)) for each in reports),
-            waiting_for=tuple(sorted({person for each in reports for person in each.may_answer})),
-            expires_at=min(expiries, default=None),
-            people=tuple(sorted(state.people)),
-            readers=tuple(sorted(state.readers, key=msgspec.structs.astuple)),
-            preview=_preview(state),
-            remind_at=min((each.next_at for each in state.reminders.values()), default=None),
-            reminders=tuple(msgspec.Raw(msgspec.json.encode(each)) for each in reports_of(ledger.session, state)),
-            parent=state.parent.session if state.parent is not None else None,
-            awaits=tuple((each.session, each.instance) for each in state.delegates.values()),
-        )
+    row = IndexRow(
+        session=ledger.session,
+        instance=ledger.instance,
+        seq=ledger.journal.head.seq,
+        phase=phase_of(state),
+        turns=state.turns_ended + len(state.turns),
+        owes=bool(react(state) or unsettled(state)),
+        updated_at=state.at,
+        approvals=tuple(msgspec.Raw(msgspec.json.encode(each)) for each in reports),
+        waiting_for=tuple(sorted({person for each in reports for person in each.may_answer})),
+        expires_at=min(expiries, default=None),
+        people=tuple(sorted(state.people)),
+        readers=tuple(sorted(state.readers, key=msgspec.structs.astuple)),
+        preview=_preview(state),
+        remind_at=min((each.next_at for each in state.reminders.values()), default=None),
+        reminders=tuple(msgspec.Raw(msgspec.json.encode(each)) for each in reports_of(ledger.session, state)),
+        parent=state.parent.session if state.parent is not None else None,
+        awaits=tuple((each.session, each.instance) for each in state.delegates.values()),
     )
+    world.index.put(row)
     for asked in ledger.asked:
         world.index.put_approval(ApprovalId(asked), ledger.session)
+    return row
 
 
 def note_sealed(world: World, session: SessionId, instance: InstanceId) -> None:
@@ -102,26 +104,44 @@ def _preview(state: SessionState) -> str:
     return " ".join(text.split())[:120]
 
 
-async def _catch_up(world: World, shelf: Shelf) -> dict[SessionId, InstanceId]:
-    """Bring the index up to the journals; returns the sessions that live, each with its life."""
+async def _survey(world: World, shelf: Shelf) -> list[Standing]:
+    """Where every living session stands, sorted, as new as the journals: whatever the index does not know well enough is opened and noted."""
     heads = await world.store.heads()
-    for session in world.index.stale(heads):
-        try:
-            await _note_one(world, shelf, session)
-        except HoldfastError:
-            world.index.forget(session)  # sealed or unreadable: shown as such by `sessions`, never from a stale row
-    return {session: instance for session, instance, _ in heads}
+    known: dict[SessionId, Standing] = {}
+    for page in world.index.survey():
+        known.update({each.session: each for each in page})
+        await asyncio.sleep(0)  # ten thousands of them: others go on meanwhile
+    found: list[Standing] = []
+    for session, instance, seq in heads:
+        standing = known.get(session)
+        if standing is None or standing.instance != instance or standing.seq < seq:
+            standing = await _noted(world, shelf, session)
+        if standing is not None:
+            found.append(standing)
+    return found
 
 
-async def _note_one(world: World, shelf: Shelf, session: SessionId) -> None:
+async def _noted(world: World, shelf: Shelf, session: SessionId) -> Standing | None:
+    """None for one that is sealed or unreadable: shown as such by `sessions`, never from a stale row."""
+    try:
+        row = await _note_one(world, shelf, session)
+    except HoldfastError:
+        world.index.forget(session)
+        return None
+    if row is None:
+        return None
+    prompts = msgspec.json.encode(row.approvals) if row.approvals else b""
+    return Standing(row.session, row.instance, row.seq, row.owes, row.expires_at, prompts, row.remind_at, row.awaits)
+
+
+async def _note_one(world: World, shelf: Shelf, session: SessionId) -> IndexRow | None:
+    """What its journal says; None when it is sealed."""
     if (ledger := shelf.get(session)) is not None and ledger.journal.sealed is None:
         await ledger.refresh()
-        note(world, ledger)
-        return
+        return note(world, ledger)
     ledger = await Ledger.open(await world.store.open(session))
     try:
-        if ledger.journal.sealed is None:
-            note(world, ledger)
+        return note(world, ledger) if ledger.journal.sealed is None else None
     finally:
         await ledger.close()
 
@@ -131,18 +151,19 @@ async def owing(world: World, shelf: Shelf, *, sealed: Collection[SessionId] = (
         # An answer that was written and never acknowledged may be all that happened: no head tells of it.
         with suppress(HoldfastError):
             await _note_one(world, shelf, session)
-    living = await _catch_up(world, shelf)
     now = world.clock.now_ms()
-    return [row.session for row in world.index.rows() if row.session in living and (_is_due(row, now) or _awaits_in_vain(row, living, sealed))]
+    standing = await _survey(world, shelf)
+    living = {each.session: each.instance for each in standing}
+    return [each.session for each in standing if _is_due(each, now) or _awaits_in_vain(each, living, sealed)]
 
 
-def _is_due(row: IndexRow, now: int) -> bool:
-    return row.owes or any(at is not None and at <= now for at in (row.expires_at, row.remind_at))
+def _is_due(standing: Standing, now: int) -> bool:
+    return standing.owes or any(at is not None and at <= now for at in (standing.expires_at, standing.remind_at))
 
 
-def _awaits_in_vain(row: IndexRow, living: Mapping[SessionId, InstanceId], sealed: Collection[SessionId]) -> bool:
+def _awaits_in_vain(standing: Standing, living: Mapping[SessionId, InstanceId], sealed: Collection[SessionId]) -> bool:
     """It waits for a delegate that was deleted, sealed or goes on in another life: only whoever looks at it can say so."""
-    return any(living.get(session) != instance or session in sealed for session, instance in row.awaits)
+    return any(living.get(session) != instance or session in sealed for session, instance in standing.awaits)
 
 
 Sees = Callable[[Collection[Reader]], bool]
@@ -160,13 +181,14 @@ async def sessions(
 ) -> tuple[SessionLine, ...]:
     """One page of them, or all. What a page costs does not depend on how many there are in all."""
     found: list[SessionLine] = []
+    now = world.clock.now_ms()
     while page := await world.store.heads(after=after, limit=limit):
         rows = await _fresh_rows(world, shelf, page)
         for session, _, _ in page:
             after, row = session, rows.get(session)
             if sees is None or sees(row.readers if row is not None else await readers_of(shelf, session)):
                 mark = sealed.get(session)
-                found.append(_sealed_line(mark, row) if mark is not None else await _living_line(shelf, session, row))
+                found.append(_sealed_line(mark, row) if mark is not None else await _living_line(shelf, session, row, now))
             if len(found) == limit:
                 return tuple(found)
         if limit is None or len(page) < limit:
@@ -188,8 +210,8 @@ def _sealed_line(mark: SessionSealed, row: IndexRow | None) -> SessionLine:
     )
 
 
-async def _living_line(shelf: Shelf, session: SessionId, row: IndexRow | None) -> SessionLine:
-    return _line(row) if row is not None and row.phase in _AT_REST and not row.owes else await _opened_line(shelf, session, row)
+async def _living_line(shelf: Shelf, session: SessionId, row: IndexRow | None, now: int) -> SessionLine:
+    return _line(row, now) if row is not None and row.phase in _AT_REST and not row.owes else await _opened_line(shelf, session, row, now)
 
 
 _AT_REST = frozenset({"idle", Phase.PARKED.value})
@@ -217,11 +239,11 @@ async def _fresh_rows(world: World, shelf: Shelf, heads: Sequence[tuple[SessionI
     return known
 
 
-async def _opened_line(shelf: Shelf, session: SessionId, row: IndexRow | None) -> SessionLine:
+async def _opened_line(shelf: Shelf, session: SessionId, row: IndexRow | None, now: int) -> SessionLine:
     """Of a session that owes, is sealed, or can't be read: few, and the index does not say enough of them."""
     try:
         async with shelf.use(session) as ledger:
-            report = await session_report(ledger)
+            report = await session_report(ledger, now=now)
     except HoldfastError as exc:
         return SessionLine(session=session, instance="", phase=SEALED if isinstance(exc, Untrusted) else "unreadable", seq=0)
     return SessionLine(
@@ -231,7 +253,7 @@ async def _opened_line(shelf: Shelf, session: SessionId, row: IndexRow | None) -
         seq=report.seq,
         sealed=report.sealed,
         turns=report.turns,
-        waiting=len(row.approvals) if row is not None else 0,
+        waiting=report.waiting,
         owes=report.owes,
         preview=row.preview if row is not None else "",
         parent=report.parent.session if report.parent is not None else None,
@@ -257,14 +279,17 @@ async def is_seen(world: World, shelf: Shelf, session: SessionId, sees: Sees) ->
     return sees(await readers_of(shelf, session))
 
 
-def _line(row: IndexRow) -> SessionLine:
+def _line(row: IndexRow, now: int) -> SessionLine:
+    waiting = len(row.approvals)
+    if row.expires_at is not None and row.expires_at <= now:
+        waiting = sum(_ms(_decode_report(each).expires_at) > now for each in row.approvals)
     return SessionLine(
         session=row.session,
         instance=row.instance,
         phase=row.phase,
         seq=row.seq,
         turns=row.turns,
-        waiting=len(row.approvals),
+        waiting=waiting,
         preview=row.preview,
         parent=row.parent,
     )
@@ -272,21 +297,39 @@ def _line(row: IndexRow) -> SessionLine:
 
 async def approvals(world: World, shelf: Shelf, *, for_: str | None, everything: bool) -> tuple[ApprovalReport, ...]:
     """What waits; with `everything`, every prompt there ever was."""
-    living = await _catch_up(world, shelf)
     if everything:
-        found = [each for session in sorted(living) for each in (await _history(world, session)).values()]
+        found = [each for session in await world.store.sessions() for each in (await _history(world, session)).values()]
     else:
         now = world.clock.now_ms()
-        rows = [row for row in world.index.rows(only_waiting=True) if row.session in living]
-        found = [_decode_report(raw) for row in rows for raw in row.approvals]
-        if any(row.expires_at is not None and row.expires_at <= now for row in rows):
-            found = [each for each in found if _ms(each.expires_at) > now]
+        found = [each for standing in await _survey(world, shelf) for each in _waiting(standing, now)]
     return tuple(each for each in found if for_ is None or for_ in each.may_answer)
+
+
+async def approvals_json(world: World, shelf: Shelf) -> msgspec.Raw:
+    """The same as one JSON array, from the rows' own bytes: of ten thousand prompts none is taken apart to be put together again."""
+    now = world.clock.now_ms()
+    found: list[bytes] = []
+    for standing in await _survey(world, shelf):
+        if standing.expires_at is not None and standing.expires_at <= now:
+            found += [msgspec.json.encode(each) for each in _waiting(standing, now)]
+        elif standing.prompts:
+            found.append(standing.prompts[1:-1])
+    return msgspec.Raw(b"[" + b",".join(found) + b"]")
+
+
+def _waiting(standing: Standing, now: int) -> Sequence[ApprovalReport]:
+    """Its prompts whose time is not over."""
+    if not standing.prompts:
+        return ()
+    reports = _decode_reports(standing.prompts)
+    if standing.expires_at is None or standing.expires_at > now:
+        return reports
+    return [each for each in reports if _ms(each.expires_at) > now]
 
 
 async def reminders(world: World, shelf: Shelf) -> tuple[ReminderReport, ...]:
     """Every one that stands, in all sessions, the next one first; none that is read from a row behind its journal."""
-    living = await _catch_up(world, shelf)
+    living = {each.session for each in await _survey(world, shelf)}
     rows = (world.index.get(session) for session in world.index.reminding(after=0, until=_EVER))
     found = [_decode_reminder(raw) for row in rows if row is not None and row.session in living for raw in row.reminders]
     return tuple(sorted(found, key=lambda each: (each.next_at, each.session, each.id)))
@@ -303,7 +346,7 @@ async def session_of(world: World, shelf: Shelf, approval: ApprovalId) -> Sessio
     """Where a prompt belongs; only whole ids are known."""
     if (known := world.index.session_of(approval)) is not None and await world.store.current(known) is not None:
         return known
-    await _catch_up(world, shelf)
+    await _survey(world, shelf)
     if (known := world.index.session_of(approval)) is not None:
         return known
     for session in await world.store.sessions():
@@ -328,7 +371,7 @@ async def approval(world: World, shelf: Shelf, wanted: ApprovalId) -> ApprovalRe
 async def _history(world: World, session: SessionId) -> dict[ApprovalId, ApprovalReport]:
     """Every prompt of a session, from its journal."""
     journal = await world.store.open(session)
-    story = _Story(session, journal.instance)
+    story = _Story(session, journal.instance, world.clock.now_ms())
     try:
         await journal.load(story.fold)
     finally:
@@ -339,7 +382,8 @@ async def _history(world: World, session: SessionId) -> dict[ApprovalId, Approva
 class _Story:
     """Folds just what is needed to tell of prompts."""
 
-    def __init__(self, session: SessionId, instance: InstanceId) -> None:
+    def __init__(self, session: SessionId, instance: InstanceId, now: int) -> None:
+        self._now = now
         self._session = session
         self._instance = instance
         self._contexts: dict[TurnId, TurnContext] = {}
@@ -371,7 +415,7 @@ class _Story:
 
     def _report(self, approval_: Approval) -> ApprovalReport:
         context = self._contexts.get(approval_.asked.turn)
-        return approval_report(self._session, self._instance, None, approval_, context=context, parent=self._parent)
+        return approval_report(self._session, self._instance, None, approval_, context=context, parent=self._parent, now=self._now)
 
 
 _TOLD = frozenset({"session_born", "input_accepted", "approval_requested", "approval_answered", "approval_closed"})

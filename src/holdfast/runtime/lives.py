@@ -52,6 +52,7 @@ class Carried:
         self._until = until
         self._state: SessionState = initial(session, instance)
         self.events: list[SessionEvent] = []
+        self.times: list[int] = []  # when each of them happened
         self.last_seq = 0
         self.records: list[Record] = []
 
@@ -68,6 +69,7 @@ class Carried:
         # What an earlier unseal attached is in the view, and summaries count it: it comes along, with who decided.
         if not isinstance(event, SessionBorn | TailRepaired):
             self.events.append(event)
+            self.times.append(record.at)
 
     @property
     def delegates(self) -> tuple[Delegate, ...]:
@@ -205,11 +207,13 @@ async def _begin(
     for number, event in enumerate(events, 1):
         state = evolve(state, event, seq=number, at=0)
     closing = deciding.commit(state, [CloseLife(by=by, reason=reason, attached=attached)], now=0)
-    drafts = [Draft(*encode(event)) for event in (*events, *closing.events)]
+    # Times never fall along a journal, so the birth is told as no later than what it carries; when this life was made, the home's journal says.
+    times: list[int | None] = [carried.times[0] if carried.times else None, *carried.times]
+    drafts = [Draft(*encode(event), at) for event, at in zip(events, times, strict=True)] + [Draft(*encode(event)) for event in closing.events]
     journal = await service.world.store.create(session, instance, drafts, origin=origin, by=by)
     ledger = await Ledger.open(journal)
     try:
-        return await session_report(ledger)
+        return await session_report(ledger, now=service.world.clock.now_ms())
     finally:
         await ledger.close()
 

@@ -9,17 +9,21 @@ What is owed to channels: queued with the record it tells of, sent once, confirm
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
+from holdfast.ids import TurnId
 from holdfast.ports.clock import Clock
 from holdfast.ports.delivery import Channel, DeliveryInDoubt, NotDelivered, Parcel
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.secrecy import Secrecy
 from holdfast.session.authority import TurnContext
 from holdfast.session.commands import MarkDelivery, QueueDelivery
-from holdfast.session.events import ApprovalRequested, SessionEvent, TurnEnded
+from holdfast.session.events import ApprovalRequested, InputAccepted, SessionEvent, TurnEnded
+from holdfast.session.evolve import turn_id_of
 from holdfast.session.react import unsettled
+from holdfast.session.restoring import restore
 from holdfast.session.state import SessionState
 
 TRIES_MAX = 3
@@ -42,27 +46,35 @@ def owed_by(channels: Mapping[str, Channel], before: SessionState, events: Seque
     if not channels:
         return ()
     found: list[QueueDelivery] = []
+    came_over = partial(_channel_of, before, events)
     for event in events:
         match event:
             case ApprovalRequested():
                 told = Told(id=event.approval, session=before.session, tool=event.tool, kind=event.kind)
-                found.extend(_to_all(channels, before, event.turn, event.approval, "prompt", msgspec.json.encode(told).decode()))
+                found.extend(_to_all(channels, came_over(event.turn), event.turn, event.approval, "prompt", msgspec.json.encode(told).decode()))
             case TurnEnded() if before.parent is not None:
                 pass  # a delegate answers to the call that started it, and to nobody else
             case TurnEnded(outcome="completed", reply=str() as reply):
-                found.extend(_to_all(channels, before, event.turn, "reply", "reply", reply))
+                found.extend(_to_all(channels, came_over(event.turn), event.turn, "reply", "reply", reply))
             case TurnEnded(outcome=outcome):
                 text = f"This request {outcome}: {event.message or event.code or 'no reason given'}"
-                found.extend(_to_all(channels, before, event.turn, "end", "notice", text))
+                found.extend(_to_all(channels, came_over(event.turn), event.turn, "end", "notice", text))
             case _:
                 pass
     return tuple(found)
 
 
-def _to_all(channels: Mapping[str, Channel], state: SessionState, turn: str, part: str, kind: str, text: str) -> list[QueueDelivery]:
-    open_turn = next((each for name, each in state.turns.items() if name == turn), None)
+def _channel_of(state: SessionState, events: Sequence[SessionEvent], turn: TurnId) -> str:
+    """What a turn came over: as its context says, which may be as new as the commit that ends it."""
+    open_turn = state.turns.get(turn)
     context = open_turn.context if open_turn is not None else next((each.context for each in state.queued if each.turn == turn), None)
-    came_over = context.channel if isinstance(context, TurnContext) else ""
+    if context is None:
+        accepted = (event for event in events if isinstance(event, InputAccepted) and turn_id_of(event.input) == turn)
+        context = next((restore(each.context, session=state.session, instance=state.instance) for each in accepted), None)
+    return context.channel if isinstance(context, TurnContext) else ""
+
+
+def _to_all(channels: Mapping[str, Channel], came_over: str, turn: str, part: str, kind: str, text: str) -> list[QueueDelivery]:
     return [
         QueueDelivery(turn=turn, channel=name, part=part, kind=kind, text=text)  # type: ignore[arg-type]
         for name, channel in channels.items()

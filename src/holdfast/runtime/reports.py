@@ -186,6 +186,8 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     parked: tuple[TurnId, ...] = ()
     model: str | None = None
     agent: str | None = None
+    waiting: int = 0  # prompts that can be answered now
+    expired: int = 0  # prompts whose time is over; whoever opens the session next journals that
     deliveries: tuple[DeliveryReport, ...] = ()  # not confirmed: under way, given up, or in doubt
     memory: tuple[RecallReport, ...] = ()  # of the last turns that were given any
     reminders: tuple[ReminderReport, ...] = ()  # those that stand, the next one first
@@ -216,12 +218,17 @@ def approval_report(
     *,
     context: TurnContext | None = None,
     parent: DelegateOf | None = None,
+    now: int | None = None,
 ) -> ApprovalReport:
+    """With `now`, a prompt whose time is over is told as closed, before anybody has come to journal it: no answer to it counts any more."""
     asked, answer = approval.asked, approval.answer
+    closed_as = approval.closed_as
+    if closed_as is None and answer is None and now is not None and now >= asked.expires_at:
+        closed_as = "expired"
     if turn is not None and isinstance(turn.context, TurnContext):
         context = turn.context
     parent = turn.delegate_of if turn is not None else parent
-    state = "closed" if approval.closed_as is not None else "answered" if answer is not None else "requested"
+    state = "closed" if closed_as is not None else "answered" if answer is not None else "requested"
     return ApprovalReport(
         id=asked.approval,
         session=session,
@@ -242,7 +249,7 @@ def approval_report(
         requested_at=iso(approval.requested_at),
         expires_at=iso(asked.expires_at),
         state=state,
-        closed_as=approval.closed_as,
+        closed_as=closed_as,
         answered_by=answer.by if answer else None,
         option=answer.option if answer else None,
         kind=asked.kind,

@@ -20,6 +20,7 @@ from holdfast.ids import ApprovalId, GrantId, ReminderId, SessionId, TurnId, ses
 from holdfast.ports.journal_store import Check, Draft, Record
 from holdfast.ports.tools import InvalidArguments
 from holdfast.runtime import listing, reminding
+from holdfast.runtime.answered_before import refuse_another
 from holdfast.runtime.attempt import finish
 from holdfast.runtime.compactor import CompactionReport, Compactor
 from holdfast.runtime.delegating import Delegation, refuse_delegates_name
@@ -266,6 +267,8 @@ class Service:
     async def _drive_turn(self, ledger: Ledger, driver: Driver, turn: TurnId, *, claimed: bool = False) -> None:
         """To its end, or to a pause that only a person ends: what its delegates can do without one is done."""
         await self._drive_until(ledger, driver, _over_or_parked(turn), claimed=claimed)
+        if claimed and driver.owns_claim:  # over in the commit that took it in: nobody drove, and its end is still to be told
+            await driver.deliver_owed()
         while await self._moved_below(ledger, turn):
             await self._drive_until(ledger, driver, _over_or_parked(turn))
 
@@ -428,6 +431,7 @@ class Service:
     async def _record_answer(self, ledger: Ledger, command: AnswerApproval) -> Answered:
         """GrantProposed, ApprovalAnswered, GrantActivated: in this order, so that a grant never stands without its answer."""
         await ledger.commit(Expire())
+        await refuse_another(self.world, ledger, command)
         command = self._checked_edit(ledger, command)
         grant = proposed_grant(ledger.state, command, now=self.world.clock.now_ms())
         if grant is None:
@@ -668,12 +672,16 @@ class Service:
     async def approvals(self, *, for_: str | None = None, everything: bool = False) -> tuple[ApprovalReport, ...]:
         return await listing.approvals(self.world, self.shelf, for_=for_, everything=everything)
 
+    async def approvals_json(self) -> msgspec.Raw:
+        """Everything that waits, as one JSON array of ApprovalReports: for whoever only passes it on."""
+        return await listing.approvals_json(self.world, self.shelf)
+
     async def approval(self, approval: ApprovalId) -> ApprovalReport:
         return await listing.approval(self.world, self.shelf, approval)
 
     async def show(self, session: str) -> SessionReport:
         async with self.shelf.use(session_id(session)) as ledger:
-            return await session_report(ledger)
+            return await session_report(ledger, now=self.world.clock.now_ms())
 
     async def turn(self, session: str, turn: TurnId) -> TurnReport:
         async with self.shelf.use(session_id(session)) as ledger:

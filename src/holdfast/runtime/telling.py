@@ -95,8 +95,10 @@ def phase_of(state: SessionState) -> str:
     return "queued" if state.queued else "idle"
 
 
-async def session_report(ledger: Ledger) -> SessionReport:
+async def session_report(ledger: Ledger, *, now: int) -> SessionReport:
     state, mark = ledger.state, ledger.journal.sealed
+    asked = [] if mark is not None else [call.approval.asked for turn in state.turns.values() for call in turn.waiting if call.approval is not None]
+    expired = sum(now >= each.expires_at for each in asked)
     return SessionReport(
         session=ledger.session,
         instance=ledger.instance,
@@ -112,6 +114,8 @@ async def session_report(ledger: Ledger) -> SessionReport:
         parked=tuple(turn.turn for turn in state.turns.values() if turn.phase is Phase.PARKED),
         model=state.model,
         agent=state.agent,
+        waiting=len(asked) - expired,
+        expired=expired,
         deliveries=tuple(_deliveries(state)),
         memory=tuple(RecallReport(turn=each.turn, items=each.items, degraded=each.degraded) for each in state.recalls),
         reminders=() if mark is not None else tuple(_reminders(ledger)),

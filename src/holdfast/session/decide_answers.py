@@ -79,7 +79,7 @@ def _settled(approval: Approval, command: AnswerApproval, turn: Turn, call: Call
     answer = approval.answer
     if answer is not None and answer.answer_id == command.answer_id:
         again = Answered(turn.turn, call.call, answer.option, waiting=bool(turn.waiting), again=True)
-        same_words = answer.arguments == command.arguments
+        same_words = answer.arguments == command.arguments and (answer.option != ANSWER or answer.reason == command.reason)
         return _same_answer(answer.option if same_words else None, answer.by, command) or Decided(outcome=again)
     if approval.is_open:
         return None

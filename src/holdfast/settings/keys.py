@@ -119,5 +119,6 @@ SECTIONS: Mapping[tuple[str, ...], Mapping[str, Key]] = {
         "hosts": Key(values.list_of(values.some_text), "none"),
         "allow_remote": Key(values.yes_or_no, "`false`"),
         "workspace": Key(values.some_text, "the folder that `serve` was started in"),
+        "stop_after": Key(values.duration(values.YEAR_SECONDS), '`"10s"`'),
     },
 }

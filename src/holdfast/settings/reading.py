@@ -217,4 +217,5 @@ _FIELDS: Mapping[tuple[Path, str], str] = {
     (("serve",), "hosts"): "serve_hosts",
     (("serve",), "allow_remote"): "serve_allow_remote",
     (("serve",), "workspace"): "serve_workspace",
+    (("serve",), "stop_after"): "serve_stop_seconds",
 }

@@ -89,6 +89,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     serve_port: int = 8321
     serve_hosts: tuple[str, ...] = ()  # further names that a request's Host may say
     serve_allow_remote: bool = False
+    serve_stop_seconds: int = 10  # how long a tool that runs may go on once the server was told to stop
     serve_workspace: str | None = None  # where tools of messages over HTTP work; without it, where the server was started
 
     def agents(self) -> dict[str, AgentSpec]:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.ids import ApprovalId, InstanceId, SessionId
-from holdfast.ports.index import Index, IndexRow
+from holdfast.ports.index import Index, IndexRow, Standing
 
 LIFE = InstanceId("i-first")
 LATER_LIFE = InstanceId("i-later")
@@ -115,6 +115,26 @@ class IndexSuite:
         index.forget(SessionId("ops/never"))
         assert (index.get(OPS), index.session_of(ApprovalId("a-1"))) == (None, None)
         assert [each.session for each in index.rows()] == ["ops/db"]
+
+    def test_a_survey_says_where_every_session_stands(self, index: Index) -> None:
+        """Sorted, in pages of whatever size, each prompt to the byte."""
+        names = [f"ops/{number:04d}" for number in range(600)]
+        for name in reversed(names):
+            index.put(row(name, 3, waits="a-1" if name.endswith("7") else None))
+        found = [each for page in index.survey() for each in page]
+        assert [each.session for each in found] == names
+        prompts = msgspec.json.encode(row(waits="a-1").approvals)
+        assert found[7] == Standing(SessionId("ops/0007"), LIFE, 3, False, 9_000, prompts)  # noqa: FBT003  a field
+        assert found[8] == Standing(SessionId("ops/0008"), LIFE, 3, False, None, b"")  # noqa: FBT003  a field
+        assert [each.session for each in found if each.prompts] == [name for name in names if name.endswith("7")]
+
+    def test_a_long_prompt_comes_back_to_the_byte(self, index: Index) -> None:
+        """However it is kept: what is listed is what was asked."""
+        long = msgspec.Raw(msgspec.json.encode({"id": "a-1", "display": "rm -r build é \u202e " * 2_000, "covers": {"deny": "nothing runs"}}))
+        put = msgspec.structs.replace(row(waits="a-1"), approvals=(long, *row(waits="a-2").approvals))
+        index.put(put)
+        assert index.get(OPS) == put
+        assert [each.prompts for page in index.survey() for each in page] == [msgspec.json.encode(put.approvals)]
 
     def test_what_is_missing_behind_or_of_another_life_is_stale(self, index: Index) -> None:
         """So that a crash between an append and the index forgets nothing; a row ahead of a head that was read earlier is fine."""

@@ -53,8 +53,8 @@ def outside(path: Path, sql: str) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "UPDATE sessions SET body = replace(CAST(body AS TEXT), 'rm -r build', 'ls')",
-        "UPDATE sessions SET body = CAST(replace(CAST(body AS TEXT), 'rm -r build', 'ls') AS BLOB)",
+        "UPDATE sessions SET prompts = replace(CAST(prompts AS TEXT), 'rm -r build', 'ls')",
+        "UPDATE sessions SET prompts = CAST(replace(CAST(prompts AS TEXT), 'rm -r build', 'ls') AS BLOB)",
         "UPDATE sessions SET waiting = 0",
         "UPDATE sessions SET waiting = NULL WHERE 0; UPDATE sessions SET waiting = 0.5",
         "UPDATE sessions SET remind_at = 1",
@@ -63,7 +63,9 @@ def outside(path: Path, sql: str) -> None:
         "UPDATE sessions SET instance = 'i-other'",
         "UPDATE sessions SET mac = zeroblob(32)",
         "UPDATE sessions SET session = 'ops/db'",
-        "UPDATE sessions SET body = zeroblob(1)",
+        "UPDATE sessions SET rest = zeroblob(1)",
+        "UPDATE sessions SET owes = 1",
+        "UPDATE sessions SET expires_at = 9001",
         "DELETE FROM sessions",
     ],
 )
@@ -73,6 +75,7 @@ def test_a_forged_row_is_not_shown_and_its_session_is_opened_instead(path: Path,
     outside(path, sql)
     index = opened()
     assert (list(index.rows()), list(index.rows(only_waiting=True)), index.get(OPS)) == ([], [], None)
+    assert [each for page in index.survey() for each in page] == []
     assert list(index.stale([(OPS, LIFE, 7)])) == [OPS]
     index.put(row(seq=7, waits="a-1"))
     assert list(index.rows(only_waiting=True)) == [row(seq=7, waits="a-1")]

@@ -8,7 +8,7 @@ Each cell belongs to whoever holds its session's write lock; neighbours never to
 import contextlib
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from holdfast.adapters.files.paths import FILE_MODE, make_folder, open_folder, read_at, write_all
 from holdfast.journal.anchor import ANCHOR_BYTES, Anchor, acknowledged_seq, decode_anchor, encode_slot, slot_offset
@@ -19,6 +19,7 @@ from holdfast.session.home_events import SessionCreated
 ANCHORS = "anchors"
 HOME_TABLE = "_home"
 SESSIONS_PER_TABLE = 2048  # 1 MiB a table
+_CELL_BY_CELL = 256  # a page of sessions of any age lies in as many tables: half a KiB of each is all that is wanted
 
 
 class AnchorTables:
@@ -35,22 +36,26 @@ class AnchorTables:
     def home_cell(self) -> "AnchorCell":
         return AnchorCell(self, HOME_TABLE, 0)
 
-    def seqs(self, living: Iterable[SessionCreated], keys: Mapping[int, bytes]) -> list[int]:
+    def seqs(self, living: Sequence[SessionCreated], keys: Mapping[int, bytes]) -> list[int]:
         """
-        The last acknowledged record of each, reading every table once.
+        The last acknowledged record of each: of a page by looking at its cells, of many by reading every table once.
 
         An anchor that does not verify counts as more than any row of a cache can have, so that its session is opened.
         """
+        if len(living) <= _CELL_BY_CELL:
+            cells: Iterable[bytes] = (self.cell(created.slot).read_raw() for created in living)
+        else:
+            cells = self._cells(living)
+        seqs = (acknowledged_seq(cell, keys, created.session, created.instance) for created, cell in zip(living, cells, strict=True))
+        return [INTEGER_MAX if seq is None else seq for seq in seqs]
+
+    def _cells(self, living: Sequence[SessionCreated]) -> Iterator[bytes]:
         tables: dict[int, bytes] = {}
-        found: list[int] = []
         for created in living:
             number, place = divmod(created.slot, SESSIONS_PER_TABLE)
             if number not in tables:
                 tables[number] = self.cell(created.slot).read_table()
-            cell = tables[number][place * ANCHOR_BYTES : (place + 1) * ANCHOR_BYTES]
-            seq = acknowledged_seq(cell, keys, created.session, created.instance)
-            found.append(INTEGER_MAX if seq is None else seq)
-        return found
+            yield tables[number][place * ANCHOR_BYTES : (place + 1) * ANCHOR_BYTES]
 
     def table(self, name: str, *, create: bool = False) -> int:
         """A table's descriptor; FileNotFoundError when it is absent and not to be made."""

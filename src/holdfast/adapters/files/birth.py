@@ -18,7 +18,7 @@ from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE, create_whole, 
 from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.ids import InstanceId
 from holdfast.journal.fence import Fence
-from holdfast.journal.record import Draft, check_draft
+from holdfast.journal.record import Draft, check_draft, times_of_birth
 from holdfast.journal.segment import parse_segment_name
 
 _log = logging.getLogger("holdfast.files")
@@ -30,16 +30,17 @@ def bear(files: SessionFiles, first: Sequence[Draft], *, at: int, writer: str) -
         check_draft(draft)
     fence = files.fence()
     generation = files.generation()
-    lines = [fence.open_segment(generation=generation, at=at, writer=writer)]
+    times = times_of_birth(first, at)
+    lines = [fence.open_segment(generation=generation, at=times[0] if times else at, writer=writer)]
     first_mac = fence.mac.hex()
     segments: list[bytes] = []
-    for draft in first:
+    for draft, happened in zip(first, times, strict=True):
         if fence.offset >= files.segment_bytes:
-            lines.append(fence.close_segment(at=at, writer=writer))
+            lines.append(fence.close_segment(at=happened, writer=writer))
             segments.append(b"".join(lines))
             fence.enter_next()
-            lines = [fence.open_segment(generation=generation, at=at, writer=writer)]
-        lines.append(fence.write(draft, at=at, epoch=0, writer=writer)[0])
+            lines = [fence.open_segment(generation=generation, at=happened, writer=writer)]
+        lines.append(fence.write(draft, at=happened, epoch=0, writer=writer)[0])
     segments.append(b"".join(lines))
     files.anchor.bear(files.anchor_at(fence, 1, 0), files.keys)
     _place_segments(files, segments)
@@ -71,7 +72,7 @@ def _place_segments(files: SessionFiles, segments: Sequence[bytes]) -> None:
 
 def _place_folder(files: SessionFiles, parent: int, name: str, segments: Sequence[bytes]) -> None:
     """The folder with its segments appears at once."""
-    temporary = f".{name}.{secrets.token_hex(8)}.tmp"
+    temporary = _being_born(name)
     os.mkdir(temporary, FOLDER_MODE, dir_fd=parent)
     folder = open_folder(parent, temporary)
     try:
@@ -95,8 +96,8 @@ def remove_leftovers(home: int, home_path: Path, parts: tuple[str, ...], lives: 
     *above, name = parts
     removed: list[str] = []
     with contextlib.suppress(FileNotFoundError), walk(home, *above) as parent:
-        for entry in os.listdir(parent):  # noqa: PTH208  by descriptor
-            if entry.startswith(f".{name}.") and entry.endswith(".tmp"):
+        for entry in (_being_born(name), _going(name)):
+            if os.access(entry, os.F_OK, dir_fd=parent, follow_symlinks=False):
                 shutil.rmtree(home_path.joinpath(*above, entry))
                 removed.append("/".join((*above, entry)))
     with contextlib.suppress(FileNotFoundError), walk(home, *parts) as folder:
@@ -116,11 +117,22 @@ def remove_life(home: int, home_path: Path, parts: tuple[str, ...]) -> None:
     """A deleted session's folder, all lives of it."""
     *above, name = parts
     with contextlib.suppress(FileNotFoundError), walk(home, *above) as parent:
-        gone = f".{name}.{secrets.token_hex(8)}.tmp"
+        gone = _going(name)
+        if os.access(gone, os.F_OK, dir_fd=parent, follow_symlinks=False):  # a deletion that died halfway, of a life before
+            shutil.rmtree(home_path.joinpath(*above, gone))
         os.rename(name, gone, src_dir_fd=parent, dst_dir_fd=parent)
         os.fsync(parent)
         shutil.rmtree(home_path.joinpath(*above, gone))
         os.fsync(parent)
+
+
+def _being_born(name: str) -> str:
+    """One name for each: births have the home's write lock, and a leftover is found without listing a folder of a hundred thousand sessions."""
+    return f".{name}.born.tmp"
+
+
+def _going(name: str) -> str:
+    return f".{name}.gone.tmp"
 
 
 _HOME_MARK = "home.sealed"

@@ -2,7 +2,7 @@
 HOME/index.db: what can be listed without opening journals, in SQLite. See `holdfast.ports.index`.
 
 A cache, and treated as one: a broken or foreign file is replaced; one that is locked, unreadable or on a full disk is bypassed: this process keeps what it is
-told in memory until the file takes it. No caller hears of either, but through what `stale` names. No row is believed without its MAC.
+told in memory until the file takes it. No caller hears of either, but through what `stale` names. No row is believed without its MAC; see `index_rows`.
 
 One file and no WAL: it can be deleted at any time, by anyone, and leaves nothing behind that a new one would trip over. Every use looks whether the path
 still names the file we have open. Nothing is synced: a killed process tears nothing (the rollback journal), and after a reboot the file is checked once.
@@ -21,16 +21,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 from blake3 import blake3
 
+from holdfast.adapters.files.index_rows import COLUMNS, PACKED_BYTES_MAX, Values, row_of, standing_of, values_of, verifies
 from holdfast.ids import ApprovalId, InstanceId, SessionId
 from holdfast.limits import KIB, MIB
-from holdfast.ports.index import IndexRow
+from holdfast.ports.index import IndexRow, Standing
 
 if TYPE_CHECKING:
     import apsw
 
 T = TypeVar("T")
-Values = tuple[str, str, int, int, int, bytes, bytes]  # session, instance, seq, waiting, remind_at, body, mac
-_TYPES = (str, str, int, int, int, bytes, bytes)
 
 _log = logging.getLogger(__name__)
 
@@ -39,31 +38,30 @@ _VERSION = 2
 _SCHEMA = f"""
     CREATE TABLE boot (id TEXT NOT NULL);
     CREATE TABLE sessions (
-        session TEXT NOT NULL UNIQUE, instance TEXT NOT NULL, seq INTEGER NOT NULL, waiting INTEGER NOT NULL, remind_at INTEGER NOT NULL,
-        body BLOB NOT NULL, mac BLOB NOT NULL);
+        session TEXT NOT NULL UNIQUE, instance TEXT NOT NULL, seq INTEGER NOT NULL, owes INTEGER NOT NULL, waiting INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL, remind_at INTEGER NOT NULL, awaits BLOB NOT NULL, rest BLOB NOT NULL, prompts BLOB NOT NULL, mac BLOB NOT NULL);
     CREATE INDEX sessions_waiting ON sessions (session) WHERE waiting;
     CREATE INDEX sessions_reminding ON sessions (remind_at, session) WHERE remind_at;
     CREATE TABLE approvals (approval TEXT PRIMARY KEY, session TEXT NOT NULL, mac BLOB NOT NULL) WITHOUT ROWID;
     PRAGMA application_id = {_APPLICATION};
     PRAGMA user_version = {_VERSION};
 """
-_PUT = """
-    INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (session) DO UPDATE SET instance = excluded.instance, seq = excluded.seq, waiting = excluded.waiting,
-        remind_at = excluded.remind_at, body = excluded.body, mac = excluded.mac
-"""
+_PUT = f"""
+    INSERT INTO sessions ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (session) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in COLUMNS.split(", ")[1:])}
+"""  # noqa: S608  names of ours
 _PUT_UNLESS_BEHIND = _PUT + "WHERE excluded.instance <> sessions.instance OR excluded.seq >= sessions.seq"
 _PUT_APPROVAL = "INSERT OR REPLACE INTO approvals VALUES (?, ?, ?)"
-_ROW = "SELECT session, instance, seq, waiting, remind_at, body, mac FROM sessions"
+_ROW = f"SELECT {COLUMNS} FROM sessions"  # noqa: S608  names of ours
 _PAGE = _ROW + " WHERE session > ? {} ORDER BY session LIMIT ?"
 _PAGE_OF_ALL, _PAGE_OF_WAITING = _PAGE.format(""), _PAGE.format("AND waiting")
 _GET = _ROW + " WHERE session = ?"
 _PAGE_OF_REMINDING = _ROW + " WHERE remind_at AND (remind_at, session) > (?, ?) AND remind_at <= ? ORDER BY remind_at, session LIMIT ?"
+_REMIND_AT = COLUMNS.split(", ").index("remind_at")
 _EVER = 2**62
 _LAST_NAME = "\U0010ffff"  # after any session's
-_PAGE_BYTES = 16 * KIB  # a row with a prompt in it takes a third of a page of SQLite's usual size, and so would leave a quarter of each empty
+_PAGE_BYTES = 8 * KIB  # rows with prompts are from half a KiB to a few: in a page of SQLite's usual size they would leave more of it empty
 _PAGE_ROWS = 256  # read at once; between pages no lock is held, so a slow reader of a list stops nobody
-_BODY_BYTES_MAX = 64 * MIB  # several hundred of the longest prompts; a larger row is not kept, and its session is opened instead
 _BUSY_MS = 200  # `put` is called where a turn goes on; whoever holds the file longer than this is bypassed
 _BYPASS_SECONDS = 5.0  # until the file is tried again, so that ten thousand uses do not each wait for it
 
@@ -88,18 +86,16 @@ class SqliteIndex:
     # --- the port ----------------------------------------------------------------------------------------------------
 
     def put(self, row: IndexRow) -> None:
-        body = msgspec.json.encode(row)
-        if len(body) > _BODY_BYTES_MAX:
-            _log.warning("the index keeps no row of %d bytes for %s", len(body), row.session)
+        values = values_of(row, self._key)
+        if values is None:
+            _log.warning("the index keeps no row for %s: it is larger than %d bytes", row.session, PACKED_BYTES_MAX)
             return
-        waiting, remind_at = int(bool(row.approvals)), row.remind_at or 0
-        mac = self._row_mac(row.session, row.instance, row.seq, waiting, remind_at, body)
-        self._use(lambda db: self._put(db, (row.session, row.instance, row.seq, waiting, remind_at, body, mac)), None)
+        self._use(lambda db: self._put(db, values), None)
 
     def _put(self, db: "apsw.Connection", values: Values) -> None:
         """Of two processes the one that knows more wins, whoever comes last."""
         db.execute(_PUT_UNLESS_BEHIND, values)
-        if db.changes() == 0 and not self._verifies(db.execute(_GET, values[:1]).fetchall()[0]):
+        if db.changes() == 0 and not verifies(db.execute(_GET, values[:1]).fetchall()[0], self._key):
             db.execute(_PUT, values)
 
     def put_approval(self, approval: ApprovalId, session: SessionId) -> None:
@@ -118,15 +114,9 @@ class SqliteIndex:
         return self._believed(found[0]) if found else None
 
     def rows(self, *, after: SessionId | None = None, limit: int | None = None, only_waiting: bool = False) -> Iterator[IndexRow]:
-        query = _PAGE_OF_WAITING if only_waiting else _PAGE_OF_ALL
-        last: str = after or ""
         left = limit
-        while left is None or left > 0:
-            page = self._fetch(query, (last, _PAGE_ROWS))
+        for page in self._pages(_PAGE_OF_WAITING if only_waiting else _PAGE_OF_ALL, after or "") if limit != 0 else ():
             for found in page:
-                if not isinstance(found[0], str) or found[0] <= last:  # out of order: a file that is broken in a way SQLite does not see
-                    continue
-                last = found[0]
                 row = self._believed(found)
                 if row is None:
                     continue
@@ -134,7 +124,22 @@ class SqliteIndex:
                 left = None if left is None else left - 1
                 if left == 0:
                     return
-            if len(page) < _PAGE_ROWS:
+
+    def survey(self) -> Iterator[Sequence[Standing]]:
+        for page in self._pages(_PAGE_OF_ALL, ""):
+            yield [standing_of(found) for found in page if self._verifies(found)]
+
+    def _pages(self, query: str, after: str) -> Iterator[list[tuple[Any, ...]]]:
+        """Between two of them no lock is held. What is out of order is left out: a file that is broken in a way SQLite does not see."""
+        last = after
+        while page := self._fetch(query, (last, _PAGE_ROWS)):
+            in_order: list[tuple[Any, ...]] = []
+            for found in page:
+                if isinstance(found[0], str) and found[0] > last:
+                    last = found[0]
+                    in_order.append(found)
+            yield in_order
+            if len(page) < _PAGE_ROWS or not in_order:
                 return
 
     def session_of(self, approval: ApprovalId) -> SessionId | None:
@@ -144,13 +149,7 @@ class SqliteIndex:
         return SessionId(found[0][0])
 
     def stale(self, heads: Sequence[tuple[SessionId, InstanceId, int]]) -> Sequence[SessionId]:
-        known: dict[str, tuple[str, int]] = {}
-        last = ""
-        while page := self._fetch(_PAGE_OF_ALL, (last, _PAGE_ROWS)):
-            known.update({found[0]: (found[1], found[2]) for found in page if self._verifies(found)})
-            if len(page) < _PAGE_ROWS or not isinstance(page[-1][0], str) or page[-1][0] <= last:
-                break
-            last = page[-1][0]
+        known = {found[0]: (found[1], found[2]) for page in self._pages(_PAGE_OF_ALL, "") for found in page if self._verifies(found)}
         return [session for session, instance, seq in heads if not _reaches(known.get(session), instance, seq)]
 
     def next_reminder(self, *, after: int) -> int | None:
@@ -165,8 +164,8 @@ class SqliteIndex:
         while page := self._fetch(_PAGE_OF_REMINDING, (*last, until, rows)):
             for found in page:
                 if self._verifies(found):
-                    yield found[4], SessionId(found[0])
-            at, name = page[-1][4], page[-1][0]
+                    yield found[_REMIND_AT], SessionId(found[0])
+            at, name = page[-1][_REMIND_AT], page[-1][0]
             if len(page) < rows or not (isinstance(at, int | float) and isinstance(name, str)) or (at, name) <= last:
                 return  # the end; or a file that is broken in a way SQLite does not see
             last = (at, name)
@@ -183,22 +182,17 @@ class SqliteIndex:
 
     def _believed(self, found: Sequence[Any]) -> IndexRow | None:
         if not self._verifies(found):
-            _log.warning("the index has a row for %r that is not ours", found[0])
             return None
         try:
-            return msgspec.json.decode(found[5], type=IndexRow)
+            return row_of(found)
         except msgspec.MsgspecError:  # genuine, of another version of this program
             return None
 
     def _verifies(self, found: Sequence[Any]) -> bool:
-        if tuple(map(type, found)) != _TYPES:  # SQLite keeps any type in any column
-            return False
-        session, instance, seq, waiting, remind_at, body, mac = found
-        return bool(self._row_mac(session, instance, seq, waiting, remind_at, body) == mac)
-
-    def _row_mac(self, session: str, instance: str, seq: int, waiting: int, remind_at: int, body: bytes) -> bytes:
-        name, life = session.encode(), instance.encode()
-        return blake3(b"row %d:%s%d:%s%d,%d,%d,%s" % (len(name), name, len(life), life, seq, waiting, remind_at, body), key=self._key).digest()
+        if verifies(found, self._key):
+            return True
+        _log.warning("the index has a row for %r that is not ours", found[0])
+        return False
 
     def _approval_mac(self, approval: str, session: str) -> bytes:
         name = approval.encode()
@@ -303,7 +297,7 @@ def _connect(path: str) -> "apsw.Connection":
     db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)  # `:memory:` is no path to it
     try:
         db.set_busy_timeout(_BUSY_MS)
-        db.limit(apsw.SQLITE_LIMIT_LENGTH, _BODY_BYTES_MAX + MIB)
+        db.limit(apsw.SQLITE_LIMIT_LENGTH, PACKED_BYTES_MAX + MIB)
         db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         db.execute("PRAGMA trusted_schema = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY")
         boot = _boot_id()

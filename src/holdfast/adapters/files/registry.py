@@ -6,6 +6,7 @@ given another life by anyone is refused from then on.
 """
 
 import threading
+from bisect import bisect_right
 
 from holdfast.adapters.files.catch_up import Damaged
 from holdfast.adapters.files.paths import walk
@@ -29,6 +30,8 @@ class Registry:
         self.state = HomeState()
         # Every life whose bytes are kept, the present one included; a deleted session has none.
         self.lives: dict[SessionId, set[InstanceId]] = {}
+        # The living, sorted; None when one came or went since the last list.
+        self._names: list[SessionId] | None = None
 
     def fold(self, record: Record) -> None:
         if record.type == REPAIRED:
@@ -38,10 +41,21 @@ class Registry:
         match event:
             case SessionCreated(session=session, instance=instance):
                 self.lives.setdefault(session, set()).add(instance)
+                self._names = None
             case SessionDeleted(session=session):
                 self.lives.pop(session, None)
+                self._names = None
             case _:
                 pass
+
+    def page(self, after: SessionId | None, limit: int | None) -> list[SessionCreated]:
+        """The living after that name, sorted. What a page costs does not depend on how many there are, once they are sorted."""
+        names, sessions = self._names, self.state.sessions
+        if names is None:
+            names = sorted(sessions)
+            self._names = names
+        start = bisect_right(names, after) if after is not None else 0
+        return [sessions[name] for name in names[start : None if limit is None else start + limit] if name in sessions]
 
     def is_fresh(self) -> bool:
         """Nothing was added since the last look. One small read; waits for nobody."""

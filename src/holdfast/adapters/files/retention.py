@@ -5,7 +5,7 @@ A journal is never shortened. An output that is gone is still named by its diges
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from holdfast.adapters.files.outputs import OUTPUTS
@@ -22,7 +22,7 @@ def old_quarantine(home: Path, *, before_seconds: float) -> list[Path]:
     return [path for path in _files(home / QUARANTINE, "*/*/*.json") if not path.name.endswith(needed) and path.lstat().st_mtime < before_seconds]
 
 
-def remove(paths: list[Path]) -> None:
+def remove(paths: Sequence[Path]) -> None:
     for path in paths:
         path.unlink(missing_ok=True)
     for folder in sorted({path.parent for path in paths}):

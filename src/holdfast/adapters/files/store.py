@@ -8,7 +8,6 @@ records of it. Locks are taken in one order, the home's before a session's, and 
 
 import asyncio
 import contextlib
-import heapq
 import os
 import secrets
 import threading
@@ -39,7 +38,7 @@ from holdfast.adapters.files.session_files import HEADER_BYTES_MAX, SessionFiles
 from holdfast.adapters.files.syncing import Syncable, Syncing
 from holdfast.adapters.files.threads import Arrival, Threads
 from holdfast.adapters.files.verifying import unreadable, verify_files
-from holdfast.errors import InDoubt, InvariantBroken, Refused, Untrusted, Unusable
+from holdfast.errors import Busy, InDoubt, InvariantBroken, Refused, Untrusted, Unusable
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import KEY_BYTES, KeyMissing, Keyring, key_id, subkey
 from holdfast.journal.fence import Fence
@@ -257,8 +256,8 @@ class FileStore:
             await self.in_thread(self._home_handle)
         return FileJournal(self, self._home_lane, self._home_journal.fence.copy(), mark=self._home_mark, verified=self._home_journal.is_verified)
 
-    async def delete(self, session: SessionId, *, by: str) -> None:
-        await self.in_thread(lambda: self._delete_now(session, by))
+    async def delete(self, session: SessionId, *, by: str, at_seq: int | None = None) -> None:
+        await self.in_thread(lambda: self._delete_now(session, by, at_seq))
 
     async def verify_session(self, session: SessionId) -> Verdict:
         """Walk every record, with the write lock held for the last segment. Changes nothing."""
@@ -363,10 +362,7 @@ class FileStore:
 
     def _heads_now(self, after: SessionId | None, limit: int | None) -> list[tuple[SessionId, InstanceId, int]]:
         self._refresh()
-        sessions = self._registry.state.sessions
-        names = sessions if after is None else [name for name in sessions if name > after]
-        page = sorted(names) if limit is None else heapq.nsmallest(limit, names)
-        living = [sessions[name] for name in page]
+        living = self._registry.page(after, limit)
         seqs = self._tables.seqs(living, self._keys)
         return [(created.session, created.instance, seq) for created, seq in zip(living, seqs, strict=True)]
 
@@ -391,19 +387,32 @@ class FileStore:
                 damage = Damage("cut_short", "its folder is missing", 0, 1, 0)
         return journal.untrusted(damage, while_open=False)
 
-    def _delete_now(self, session: SessionId, by: str) -> None:
+    def _delete_now(self, session: SessionId, by: str, at_seq: int | None) -> None:
         def decide(_: Section) -> Sequence[Draft]:
             self._registry.refresh()
             created = self._registry.state.sessions.get(session)
             if created is None:
                 raise Refused(f"there is no session {session}", code="unknown", hint="holdfast sessions list")
+            if at_seq is not None:
+                # Held to the end: whoever appends next finds a life that is over, and nothing that was acknowledged goes unseen.
+                held.enter_context(self._held_at(created, at_seq))
             return [_draft(SessionDeleted(session=session, instance=created.instance, by=by))]
 
-        with self._births:
+        with self._births, contextlib.ExitStack() as held:
             self._append_home(decide)
             # Deleted from here on; the bytes are leftovers that a crash leaves to the next birth of that name.
             self._registry.refresh()
             birth.remove_life(self._home, self.path, self._parts(session))
+
+    @contextlib.contextmanager
+    def _held_at(self, created: SessionCreated, seq: int) -> Iterator[None]:
+        """The session's write lock, if that is its last record."""
+        files = self._files(created.session, created.instance, self._parts(created.session), self._tables.cell(created.slot))
+        with files.locked():
+            anchor = files.anchor.read(files.keys)
+            if anchor is None or anchor.seq != seq or files.stat_segment(anchor.segment).st_size != anchor.length:
+                raise Busy(f"{created.session} was written to meanwhile", hint="look again")
+            yield
 
     def _rotate_keys_now(self, by: str) -> int:
         made: list[int] = []

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from holdfast.ids import ApprovalId, InstanceId, SessionId
-from holdfast.ports.index import IndexRow
+from holdfast.ports.index import IndexRow, Standing
 
 
 class InMemoryIndex:
@@ -35,6 +37,9 @@ class InMemoryIndex:
             if row is not None:
                 yield row
 
+    def survey(self) -> Iterator[Sequence[Standing]]:
+        yield [_standing(row) for _, row in sorted(self._rows.items())]
+
     def session_of(self, approval: ApprovalId) -> SessionId | None:
         return self._sessions.get(approval)
 
@@ -54,3 +59,8 @@ class InMemoryIndex:
 
     def close(self) -> None:
         """Nothing to give back."""
+
+
+def _standing(row: IndexRow) -> Standing:
+    prompts = msgspec.json.encode(row.approvals) if row.approvals else b""
+    return Standing(row.session, row.instance, row.seq, row.owes, row.expires_at, prompts, row.remind_at, row.awaits)

@@ -23,9 +23,9 @@ from holdfast.adapters.inmemory.commit import (
     verified,
 )
 from holdfast.adapters.inmemory.disk import HOME, Crashed, InMemoryDisk, Life
-from holdfast.errors import BrokenChain, HoldfastError, InDoubt, InvariantBroken, Refused, Untrusted
+from holdfast.errors import BrokenChain, Busy, HoldfastError, InDoubt, InvariantBroken, Refused, Untrusted
 from holdfast.ids import InstanceId, SessionId
-from holdfast.journal.record import check_draft
+from holdfast.journal.record import check_draft, times_of_birth
 from holdfast.ports.clock import Clock
 from holdfast.ports.journal_store import Appended, Check, Decide, Draft, Head, Record, SealMark
 from holdfast.session.home_events import (
@@ -284,9 +284,9 @@ class InMemoryStore:
         self.check_alive()
         life = self.disk.bear(session, instance)
         before = life.genesis
-        for draft in first:
+        for draft, at in zip(first, times_of_birth(first, self.clock.now_ms()), strict=True):
             check_draft(draft)
-            entry, record = life.seal_entry(before, draft, at=self.clock.now_ms(), epoch=0, writer=self.name)
+            entry, record = life.seal_entry(before, draft, at=at, epoch=0, writer=self.name)
             life.entries.append(entry)
             before = Head(record.seq, record.mac)
         life.anchor = before
@@ -365,10 +365,12 @@ class InMemoryStore:
                 home.seal = mark_from_error(damage)
         return InMemoryJournal(self, home, Head(records[-1].seq, records[-1].mac) if records else home.genesis)
 
-    async def delete(self, session: SessionId, *, by: str) -> None:
+    async def delete(self, session: SessionId, *, by: str, at_seq: int | None = None) -> None:
         self.check_alive()
         life = self._life(session)
         with life.lock:
+            if at_seq is not None and life.anchor.seq != at_seq:
+                raise Busy(f"{session} was written to meanwhile", hint="look again")
             self._record_in_home(lambda _: SessionDeleted(session=session, instance=life.instance, by=by))
             life.deleted = True
 

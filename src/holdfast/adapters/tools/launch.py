@@ -1,14 +1,14 @@
 """
 The launcher: a process that gets everything ready, waits for one byte, and then becomes the command.
 
-Run as `python -I -S launch.py ...`, alone in a file and with few imports, since its start is part of every shell call. In order: enter
+Run by a bare `python -I -S`, compiled already and with few imports, since its start is part of every shell call. In order: enter
 the bound folder and open the bound interpreter, each checked by identity; give up the Holdfast home for good; say that it is
 ready; wait. If the pipe closes instead, whoever would have started us is gone, and nothing runs.
 """
 
-import ctypes
-import os
-import stat
+import _ctypes  # the builtin halves of ctypes, os and stat: the rest of each takes longer to import than all that is done here
+import _stat as stat
+import posix
 import sys
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every architecture
@@ -27,14 +27,29 @@ _KERNEL = frozenset({"/proc", "/sys"})  # root may only look there: a line writt
 _RAW_DEVICES = frozenset({"mem", "kmem", "port"})
 
 
-class _Beneath(ctypes.Structure):
-    _pack_ = 1
-    _layout_ = "ms"
-    _fields_ = (("allowed", ctypes.c_uint64), ("fd", ctypes.c_int32))
+class _Long(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001  what ctypes.c_long is made of
+    _type_ = "l"
 
 
-class _Ruleset(ctypes.Structure):
-    _fields_ = (("files", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+class _Function(_ctypes.CFuncPtr):
+    """Of the C library, whose numbers are all `long` here: a system call takes whole registers."""
+
+    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
+    _restype_ = _Long
+
+
+def _call(name: str, *arguments: int | bytes | None) -> int:
+    function = _FUNCTIONS.get(name)
+    if function is None:
+        function = _FUNCTIONS[name] = _Function(_ctypes.dlsym(_ctypes.dlopen(None, 0), name))  # type: ignore[arg-type]  # None is this process
+    return int(function(*[_Long(each) if isinstance(each, int) else each for each in arguments]))
+
+
+_FUNCTIONS: dict[str, _Function] = {}
+
+
+def _u64(*numbers: int) -> bytes:
+    return b"".join([number.to_bytes(8, sys.byteorder) for number in numbers])
 
 
 class NotReady(Exception):
@@ -43,54 +58,47 @@ class NotReady(Exception):
 
 def landlock_abi() -> int:
     """0 where the kernel has none, or it is switched off."""
-    return max(0, _libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))) if sys.platform == "linux" else 0
+    return max(0, _call("syscall", _CREATE_RULESET, None, 0, 1)) if sys.platform == "linux" else 0
 
 
 def confine(denied: list[str]) -> None:
     """Everything but the denied paths stays in reach; they never again, for this process and all it starts."""
-    libc = _libc()
     abi = landlock_abi()
     rights = (1 << _RIGHTS_BY_ABI.get(abi, 16)) - 1 if denied else 0
     scopes = _SCOPES if abi >= _SCOPE_ABI else 0
     if not rights and not scopes:
         return
     size = 24 if abi >= _SCOPE_ABI else 16 if abi >= 4 else 8  # noqa: PLR2004  the struct grew with versions 4 and 6
-    attributes = _Ruleset(rights, 0, scopes)
-    ruleset = libc.syscall(_CREATE_RULESET, ctypes.byref(attributes), ctypes.c_size_t(size), ctypes.c_uint32(0))
+    ruleset = _call("syscall", _CREATE_RULESET, _u64(rights, 0, scopes), size, 0)  # files, net, scoped
     if ruleset < 0:
-        raise NotReady(f"landlock_create_ruleset: {os.strerror(ctypes.get_errno())}")
+        raise NotReady(f"landlock_create_ruleset: {posix.strerror(_ctypes.get_errno())}")
     if denied:
         _allow_all_but(ruleset, denied, rights & ~_MAKE_DEVICES)
-    if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
+    if _call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         raise NotReady("PR_SET_NO_NEW_PRIVS failed")
-    if libc.syscall(_RESTRICT_SELF, ruleset, ctypes.c_uint32(0)) != 0:
-        raise NotReady(f"landlock_restrict_self: {os.strerror(ctypes.get_errno())}")
-    os.close(ruleset)
+    if _call("syscall", _RESTRICT_SELF, ruleset, 0) != 0:
+        raise NotReady(f"landlock_restrict_self: {posix.strerror(_ctypes.get_errno())}")
+    posix.close(ruleset)
 
 
 def drop_capabilities() -> None:
     """For root. Who has no right to drop them has none of them either."""
-    libc = _libc()
     for capability in _DROPPED:
-        libc.prctl(_DROP_FROM_BOUNDING_SET, capability, 0, 0, 0)
-
-
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+        _call("prctl", _DROP_FROM_BOUNDING_SET, capability, 0, 0, 0)
 
 
 def _allow_all_but(ruleset: int, denied: list[str], rights: int) -> None:
     """Landlock knows no exceptions, so every sibling along the way to a denied path is allowed one by one."""
-    hidden = {(facts.st_dev, facts.st_ino) for facts in map(os.stat, denied)}
+    hidden = {(facts.st_dev, facts.st_ino) for facts in map(posix.stat, denied)}
     on_the_way = {"/", "/dev"}
     for path in denied:
         while path != "/":
-            path = os.path.dirname(path)  # noqa: PTH120, PLW2901  climbs
+            path = path.rpartition("/")[0] or "/"  # noqa: PLW2901  climbs
             on_the_way.add(path)
     left = _RULES_MAX
     for folder in sorted(on_the_way):
         try:
-            names = os.listdir(folder)  # noqa: PTH208
+            names = posix.listdir(folder)
         except OSError:
             continue  # can't be listed, so nothing below it is allowed
         left -= len(names)
@@ -105,25 +113,25 @@ def _allow_all_but(ruleset: int, denied: list[str], rights: int) -> None:
 def _allow(ruleset: int, path: str, rights: int, hidden: set[tuple[int, int]]) -> None:
     """What can't be allowed stays out of reach."""
     try:
-        fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = posix.open(path, posix.O_PATH | posix.O_NOFOLLOW | posix.O_CLOEXEC)
     except OSError:
         return
     try:
-        facts = os.fstat(fd)
-        raw = stat.S_ISBLK(facts.st_mode) or (stat.S_ISCHR(facts.st_mode) and os.path.basename(path) in _RAW_DEVICES)  # noqa: PTH119
+        facts = posix.fstat(fd)
+        raw = stat.S_ISBLK(facts.st_mode) or (stat.S_ISCHR(facts.st_mode) and path.rpartition("/")[2] in _RAW_DEVICES)
         if raw or stat.S_ISLNK(facts.st_mode) or (facts.st_dev, facts.st_ino) in hidden:
             return
-        if path in _KERNEL and os.geteuid() == 0:
+        if path in _KERNEL and posix.geteuid() == 0:
             rights &= _LOOKING
-        rule = _Beneath(rights if stat.S_ISDIR(facts.st_mode) else rights & _FILE_RIGHTS, fd)
-        _libc().syscall(_ADD_RULE, ruleset, ctypes.c_int(_RULE_PATH_BENEATH), ctypes.byref(rule), ctypes.c_uint32(0))
+        rule = _u64(rights if stat.S_ISDIR(facts.st_mode) else rights & _FILE_RIGHTS) + fd.to_bytes(4, sys.byteorder)  # packed
+        _call("syscall", _ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, 0)
     finally:
-        os.close(fd)
+        posix.close(fd)
 
 
 def _opened(path: str, identity: str, flags: int) -> int:
-    fd = os.open(path, flags | os.O_CLOEXEC)
-    facts = os.fstat(fd)
+    fd = posix.open(path, flags | posix.O_CLOEXEC)
+    facts = posix.fstat(fd)
     if f"{facts.st_dev}:{facts.st_ino}" != identity:
         raise NotReady(f"{path} is not what it was when this was approved")
     return fd
@@ -133,13 +141,13 @@ def main(arguments: list[str]) -> None:
     mode, go_fd, status_fd, cwd, cwd_identity, program, program_identity, count, *rest = arguments
     go, status = int(go_fd), int(status_fd)
     for fd in (go, status):
-        os.set_inheritable(fd, False)  # noqa: FBT003  its only parameter
+        posix.set_inheritable(fd, False)  # noqa: FBT003  its only parameter
     try:
-        folder = _opened(cwd, cwd_identity, os.O_RDONLY | os.O_DIRECTORY if not hasattr(os, "O_PATH") else os.O_PATH | os.O_DIRECTORY)
-        os.fchdir(folder)
+        folder = _opened(cwd, cwd_identity, posix.O_RDONLY | posix.O_DIRECTORY if not hasattr(posix, "O_PATH") else posix.O_PATH | posix.O_DIRECTORY)
+        posix.fchdir(folder)
         # Read-only opens are not kept across exec; a program that may be run but not read is run by its path.
         try:
-            runnable: int | str = _opened(program, program_identity, os.O_RDONLY)
+            runnable: int | str = _opened(program, program_identity, posix.O_RDONLY)
         except PermissionError:
             runnable = program
         if mode != "plain":
@@ -148,16 +156,16 @@ def main(arguments: list[str]) -> None:
             confine(rest[: int(count)])
         _restore_signals()
     except (OSError, NotReady) as exc:
-        os.write(status, f"n{exc}".encode(errors="replace"))
-        os._exit(125)
-    os.write(status, b"r")
-    if os.read(go, 1) != b"g":
-        os._exit(124)  # the pipe closed: nobody is left who could have said go
+        posix.write(status, f"n{exc}".encode(errors="replace"))
+        posix._exit(125)  # noqa: SLF001  os._exit is this one
+    posix.write(status, b"r")
+    if posix.read(go, 1) != b"g":
+        posix._exit(124)  # noqa: SLF001  the pipe closed: nobody is left who could have said go
     try:
-        os.execve(runnable, rest[int(count) :], os.environ)  # noqa: S606  this is what it is for
+        posix.execve(runnable, rest[int(count) :], posix.environ)
     except OSError as exc:
-        os.write(status, f"n{exc}".encode(errors="replace"))
-        os._exit(126)
+        posix.write(status, f"n{exc}".encode(errors="replace"))
+        posix._exit(126)  # noqa: SLF001  os._exit is this one
 
 
 def _restore_signals() -> None:

@@ -6,13 +6,16 @@ exit, by timeout or by cancellation, nothing of the group is left when it return
 """
 
 import asyncio
+import contextlib
+import functools
+import marshal
 import os
 import select
 import signal
 import subprocess
 import sys
 from collections.abc import Coroutine, Sequence
-from pathlib import Path
+from importlib.machinery import SourceFileLoader
 from typing import Literal
 
 import msgspec
@@ -25,10 +28,9 @@ from holdfast.errors import InvariantBroken
 from holdfast.ids import CallId
 from holdfast.ports.tools import CannotBind, OnOutput, ProcessFacts
 
-_READY_SECONDS = 20.0  # a launcher needs 20 ms; a machine that needs this long is in no state to run anything
+_READY_SECONDS = 20.0  # a launcher needs 10 ms; a machine that needs this long is in no state to run anything
 _GRACE_SECONDS = 2.0  # between asking a group to end and ending it
 _READ_BYTES = 64 * 1024
-_SCRIPT = str(Path(launch.__file__).resolve())
 
 # landlock: out of the denied paths. scoped: no signals or sockets to the outside. capped: only root's capabilities. plain: nothing.
 Mode = Literal["landlock", "scoped", "capped", "plain"]
@@ -79,6 +81,7 @@ def _start(plan: LaunchPlan) -> "Launched":
         os.close(go_read)
         os.close(status_write)
     launched = Launched(plan, process, go_write, status_read)
+    _send_code(go_write)
     said = _status(status_read, _READY_SECONDS)
     if said == "r":
         return launched
@@ -86,12 +89,42 @@ def _start(plan: LaunchPlan) -> "Launched":
     raise CannotBind(f"the command can't be started: {said[1:] or output or 'the launcher died'}")
 
 
+_BOOT = """# launch.py of holdfast: waits for one byte, then becomes the command
+import marshal, posix
+code = b""
+while len(code) < {length}:
+    piece = posix.read({go}, {length} - len(code))
+    if not piece:
+        posix._exit(124)
+    code += piece
+exec(marshal.loads(code))
+"""
+
+
+def _send_code(go_write: int) -> None:
+    """Down the pipe that later carries the one byte. Of a launcher that is gone, or does not read, the status tells."""
+    os.set_blocking(go_write, False)  # a user with very many pipes gets small ones
+    poll = select.poll()
+    poll.register(go_write, select.POLLOUT)
+    code = memoryview(_compiled())
+    with contextlib.suppress(BrokenPipeError):
+        while code and poll.poll(_READY_SECONDS * 1000):
+            code = code[os.write(go_write, code) :]
+
+
+@functools.cache
+def _compiled() -> bytes:
+    """The launcher, read once for a process: nothing is compiled for every call, and nobody changes it between two of them."""
+    return marshal.dumps(SourceFileLoader(launch.__name__, launch.__file__).get_code(launch.__name__))
+
+
 def _launcher_words(plan: LaunchPlan, go_read: int, status_write: int) -> Sequence[str]:
     return (
         os.path.realpath(sys.executable),
         "-I",
         "-S",
-        _SCRIPT,
+        "-c",
+        _BOOT.format(go=go_read, length=len(_compiled())),
         plan.mode,
         str(go_read),
         str(status_write),

@@ -16,6 +16,7 @@ from holdfast.ports.tools import CannotBind, InvalidArguments, Scene
 from holdfast.session.plan import Reach
 
 _O_PATH = getattr(os, "O_PATH", os.O_RDONLY)
+HARD_DENY = "hard_deny"  # whatever anybody says
 _PATH_CHARS_MAX = 4096  # the kernel's own bound
 
 
@@ -83,12 +84,12 @@ def open_file(path: str, guard: Guarded | None) -> int:
         raise CannotBind(f"{path} is not a regular file")
     if _is_process_memory(path, facts.st_dev):
         os.close(fd)
-        raise CannotBind(f"{path} tells what a process holds in memory, keys included", code="hard_deny")
+        raise CannotBind(f"{path} tells what a process holds in memory, keys included", code=HARD_DENY)
     return fd
 
 
 def home_is_out_of_reach(path: str) -> CannotBind:
-    return CannotBind(f"{path} lies in the Holdfast home, which no tool may touch", code="hard_deny")
+    return CannotBind(f"{path} lies in the Holdfast home, which no tool may touch", code=HARD_DENY)
 
 
 def _refuse_home(real: str, guard: Guarded | None) -> None:

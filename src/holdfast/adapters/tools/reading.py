@@ -14,7 +14,7 @@ from holdfast.adapters.tools.arguments import REQUIRED, ArgumentTypes
 from holdfast.adapters.tools.builtin import Builtin, Look, ToolFailed, Values, definition_of
 from holdfast.adapters.tools.display import display_of
 from holdfast.adapters.tools.home_guard import Guarded
-from holdfast.adapters.tools.paths import check_path, locate, open_file, open_folder
+from holdfast.adapters.tools.paths import HARD_DENY, Place, check_path, locate, open_file, open_folder
 from holdfast.ports.tools import CannotBind, InvalidArguments, Scene
 from holdfast.session.plan import Binding
 from holdfast.session.rendering import framed, render
@@ -87,8 +87,7 @@ def _check_search(values: Values) -> None:
 def _look_at(verb: str, what: str) -> Look:
     def look(values: Values, scene: Scene) -> Binding:
         place = locate(values["path"], scene)
-        # Opened and closed again: what can't be opened, or is the home by any name, is refused before anyone is asked.
-        os.close(open_file(place.path, place.guard) if what == "file" else open_folder(place.path, place.guard))
+        _try_to_open(place, what)
         shown = render(place.path)
         pattern = values.get("pattern")
         wanted = None if pattern is None else render(pattern)
@@ -97,6 +96,18 @@ def _look_at(verb: str, what: str) -> Look:
         return Binding(display=display, reach=place.reach, path=place.path, warnings=warnings)
 
     return look
+
+
+def _try_to_open(place: Place, what: str) -> None:
+    """
+    Opened and closed again: what can't be opened is refused before anyone is asked. Outside the workspace only what is never allowed is:
+    whether anything is there, and what, is for the person to say, so the model is told after they were asked.
+    """
+    try:
+        os.close(open_file(place.path, place.guard) if what == "file" else open_folder(place.path, place.guard))
+    except CannotBind as exc:
+        if place.reach == "workspace" or exc.code == HARD_DENY:
+            raise
 
 
 def _read(values: Values, binding: Binding, scene: Scene) -> str:

@@ -18,7 +18,7 @@ from holdfast.adapters.tools.arguments import REQUIRED, ArgumentTypes
 from holdfast.adapters.tools.builtin import Builtin, ToolFailed, Values, definition_of
 from holdfast.adapters.tools.display import display_of
 from holdfast.adapters.tools.home_guard import Guarded
-from holdfast.adapters.tools.paths import check_path, locate, open_folder
+from holdfast.adapters.tools.paths import HARD_DENY, check_path, locate, open_folder
 from holdfast.ports.tools import CannotBind, Scene
 from holdfast.session.plan import Binding
 from holdfast.session.rendering import framed, render, render_content
@@ -46,10 +46,18 @@ def _check(values: Values) -> None:
 
 def _look(values: Values, scene: Scene) -> Binding:
     place = locate(values["path"], scene)
-    old = _old_content(place.path, place.guard)
+    hindered = ""
+    try:
+        old = _old_content(place.path, place.guard)
+    except CannotBind as exc:
+        # Outside the workspace it is for the person to say whether the model learns what is there.
+        if place.reach == "workspace" or exc.code == HARD_DENY:
+            raise
+        old, hindered = None, str(exc)
     name = render(place.path)
     said, shown, warnings = _change(old, values["content"])
-    display = display_of([said, framed(name.text), "content:" if old is None else "change:", framed(shown)])
+    hint = (framed(render(f"as things are, this will fail: {hindered}").text),) if hindered else ()
+    display = display_of([said, framed(name.text), *hint, "content:" if old is None else "change:", framed(shown)])
     digest = "none" if old is None else blake3(old).hexdigest()
     return Binding(
         display=display,
@@ -91,9 +99,10 @@ def _old_content(path: str, guard: Guarded | None) -> bytes | None:
         raise CannotBind(f"{path}: {(exc.strerror or str(exc)).lower()}") from exc
     finally:
         os.close(folder_fd)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise CannotBind(f"{path} is not a regular file")
     with os.fdopen(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise CannotBind(f"{path} is not a regular file")
         raw = file.read(limits.TOOL_OUTPUT_KEPT_BYTES + 1)
     if len(raw) > limits.TOOL_OUTPUT_KEPT_BYTES:
         raise CannotBind(f"{path} is too large to be replaced by a tool")

@@ -47,6 +47,8 @@ def _text(report: "SessionReport") -> str:
         ("turns", str(report.turns)),
         ("queued", str(report.queued)),
         ("parked", ", ".join(report.parked)),
+        ("waiting", f"{report.waiting} for an answer" if report.waiting else ""),
+        ("expired", f"{report.expired} not answered in time; `holdfast resume {report.session}` goes on without" if report.expired else ""),
         ("owes", ", ".join(report.owes)),
         ("agent", f"{report.agent} ({report.model})" if report.agent else ""),
         ("tokens", f"{report.usage.input_tokens} in, {report.usage.output_tokens} out"),

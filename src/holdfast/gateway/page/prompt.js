@@ -79,7 +79,7 @@ export class PromptCard {
     const where = this.link ? h("a", { href: `#/s/${prompt.session}` }, prompt.session) : prompt.session;
     const fact = (name, ...value) => h("div", { class: "fact" }, h("dt", null, name), h("dd", null, ...value));
     return h("dl", { class: "facts" },
-      fact("Who", prompt.requester || "nobody known", prompt.channel && h("span", { class: "dim" }, ` via ${prompt.channel}`),
+      fact("Who", prompt.requester || "nobody known", h("span", { class: "dim" }, `${prompt.channel ? ` via ${prompt.channel}` : ""}, `, h("time", { datetime: prompt.requested_at }, away(prompt.requested_at))),
         prompt.quoted_speakers?.length ? h("span", { class: "dim" }, `, quoting ${prompt.quoted_speakers.join(", ")}`) : null),
       prompt.path?.length ? fact("For", prompt.path.join(" > ")) : null,
       fact("Where", where, " ", h("span", { class: "circle", title: "the trust boundary this was asked in" }, circle(prompt))),

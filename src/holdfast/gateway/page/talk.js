@@ -12,6 +12,7 @@ const STATES = {
   denied: "denied", unattended: "denied: nobody could be asked", superseded: "replaced", cancelled: "cancelled", voided: "voided", timed_out: "ran out of time",
   in_doubt: "in doubt", expired: "expired",
 };
+const TURNS_DRAWN = 30;  // pictures; a conversation of years is in the log, not beside it
 const TRY = ["what time is it", "list files", "run: uname -a", "ask me which region to use"];
 
 export class Talk {
@@ -23,11 +24,12 @@ export class Talk {
     this.facts = null;
     this.line = "connecting";
     this.pinned = true;
+    this.unfolded = new Map();  // turn id -> whether its picture is open, where somebody said so
     this.node = h("div", { class: "view talk" });
     this.frame();
     this.follow();
     this.look();
-    this.tick = setInterval(() => this.drawSide(), 1000);
+    this.tick = setInterval(() => { if ([...this.story.turns.values()].some((turn) => turn.open)) this.drawSide(); }, 1000);
   }
 
   close() { this.stream?.close(); clearInterval(this.tick); }
@@ -185,14 +187,26 @@ export class Talk {
     this.badge.hidden = !this.facts;
   }
 
+  // The picture of one turn. The last one is open until somebody folds it; earlier ones open at a press.
+  picture(turn, last) {
+    const open = this.unfolded.get(turn.id) ?? last;
+    const asked = turn.items.find((item) => item.kind === "asked");
+    const state = turn.outcome || (turn.waiting ? "waits" : turn.open ? turn.open.label : "open");
+    const summary = h("summary", { data: { turn: turn.id }, on: { click: (event) => { event.preventDefault(); this.unfolded.set(turn.id, !open); this.drawSide(); } } },
+      h("span", { class: "turn-name" }, asked ? asked.text : turn.id), h("span", { class: `turn-state o-${turn.outcome || (turn.waiting ? "waits" : "open")}` }, state), h("time", { class: "dim" }, turn.startedAt ? when(turn.startedAt) : ""));
+    return h("details", { class: "turn-fold", open }, summary, open && timeline(turn));
+  }
+
   drawSide() {
+    const held = document.activeElement?.closest?.(".turn-fold > summary")?.dataset.turn;
     const turns = [...this.story.turns.values()];
-    const turn = turns[turns.length - 1];
     const facts = this.facts;
     const open = this.side.querySelector("details")?.open ?? matchMedia("(min-width: 1000px)").matches;
     const fact = (name, value) => (value === null || value === undefined ? null : h("div", { class: "fact" }, h("dt", null, name), h("dd", null, value)));
     fill(this.side, h("details", { class: "side-fold", open }, h("summary", null, "Timeline and integrity"),
-      turn && [h("h2", { class: "section" }, "The last turn"), timeline(turn)],
+      turns.length ? [h("h2", { class: "section" }, "Turns, the last one first"),
+        h("div", { class: "turn-folds" }, turns.slice(-TURNS_DRAWN).reverse().map((turn, index) => this.picture(turn, index === 0))),
+        turns.length > TURNS_DRAWN && h("p", { class: "note" }, `and ${turns.length - TURNS_DRAWN} before these`)] : null,
       facts && [h("h2", { class: "section" }, "Its history"),
         facts.sealed && h("div", { class: "sealed" }, h("p", null, h("b", null, "Sealed. "), facts.sealed.detail), h("p", { class: "dim" }, `Reading works; nothing is written until its owner decides: holdfast sessions unseal ${this.session}`)),
         h("dl", { class: "facts" },
@@ -201,6 +215,8 @@ export class Talk {
           fact("Turns", facts.turns), facts.queued ? fact("Queued", facts.queued) : null, fact("Agent", facts.agent), fact("Model", facts.model), fact("Life", h("code", null, facts.instance.slice(0, 12)))),
         facts.reminders?.length ? [h("h2", { class: "section" }, "Reminders"), h("ul", { class: "reminders" }, facts.reminders.map((each) => h("li", null,
           h("b", null, each.state === "waiting" ? when(each.next_at) : "can't fire"), ` ${each.text} `, h("span", { class: "dim" }, `${each.when}, set by ${each.by}${each.may_prompt ? ", may ask" : ""}`))))] : null]));
+    // Drawn anew every second while something runs: whoever moves by keyboard stays where they are.
+    if (held) [...this.side.querySelectorAll(".turn-fold > summary")].find((each) => each.dataset.turn === held)?.focus({ preventScroll: true });
   }
 
   async send() {

@@ -1,0 +1,139 @@
+"""
+How a session lies in the index: a few columns to survey ten thousands by, the rest packed, and one MAC over all of it.
+
+What is left out here is what the columns say already. Prompts repeat the same words in every session, so a long one is deflated against a dictionary of
+them: an eighth of its length, which is what a parked session costs besides its journal. Pure: values in, bytes out.
+"""
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from blake3 import blake3
+
+from holdfast.ids import InstanceId, SessionId
+from holdfast.limits import MIB
+from holdfast.ports.index import IndexRow, Standing
+from holdfast.session.state import Reader
+
+COLUMNS = "session, instance, seq, owes, waiting, expires_at, remind_at, awaits, rest, prompts, mac"
+Values = tuple[str, str, int, int, int, int, int, bytes, bytes, bytes, bytes]
+_TYPES = (str, str, int, int, int, int, int, bytes, bytes, bytes, bytes)
+
+PACKED_BYTES_MAX = 64 * MIB  # several hundred of the longest prompts; a larger row is not kept, and its session is opened instead
+_DEFLATED = b"z"  # a JSON array begins with "["
+_PLAIN_BYTES_MAX = 512  # shorter ones gain less than the time it takes
+_WINDOW = -13  # 8 KiB back: most prompts are shorter, and a larger window costs more to set up than it saves
+_MEMORY = 5
+_LEVEL = 6
+_WORDS = (
+    b'"approve_folder":"outside this folder, in this session","answered","closed","kind":"question","audience":"public","boundary":"team:ops","channel":"http",'
+    b'"audience":"team","options":["approve_once","approve_session","approve_folder","approve_everywhere","edit","deny"],"principal":"trusted_internal",'
+    b'"tool":"write_file","arguments":{"path":"/","content":"","cwd":"/","timeout_seconds":},"display":"shell\\n| runs confined","$ ",'
+    b'"dangerous":true,"quoted_speakers":[],"principal":"operator"},{"id":"a-","session":"ops/","instance":"","turn":"t1","call":"c-","tool":"shell",'
+    b'"arguments":{"command":""},"display":"","digest":"","options":["approve_once","approve_session","approve_everywhere","edit","deny"],"covers":'
+    b'{"approve_once":"this call, once","approve_session":" with these exact arguments, in this session","approve_everywhere":" with these exact arguments,'
+    b' in any session of yours","edit":"other arguments instead: shown again before anything runs","deny":"nothing runs; remembers nothing"},"may_answer":'
+    b'["alice"],"requester":"alice","audience":"personal","boundary":"personal:alice","channel":"local","requested_at":"2026-01-01T00:00:00.000Z",'
+    b'"expires_at":"2026-01-01T00:00:00.000Z","state":"requested","closed_as":null,"answered_by":null,"option":null,"kind":"approval","reason":'
+    b'"policy asks before this tool runs","dangerous":false,"quoted_speakers":[],"principal":"operator"}]'
+)
+"""What most prompts have in common, the likeliest last. Another dictionary is another version of the index."""
+
+
+class _Rest(msgspec.Struct, frozen=True, array_like=True):
+    """What only those who look at one session want to know."""
+
+    phase: str
+    turns: int
+    updated_at: int
+    waiting_for: tuple[str, ...]
+    people: tuple[str, ...]
+    readers: tuple[Reader, ...]
+    preview: str
+    reminders: tuple[bytes, ...]  # as JSON
+    parent: SessionId | None
+
+
+_decode_rest = msgspec.msgpack.Decoder(_Rest).decode
+_decode_awaits = msgspec.msgpack.Decoder(tuple[tuple[SessionId, InstanceId], ...]).decode
+_decode_prompts = msgspec.json.Decoder(tuple[msgspec.Raw, ...]).decode
+
+
+def values_of(row: IndexRow, key: bytes) -> Values | None:
+    """None when it is too large to be kept."""
+    reminders = tuple(bytes(each) for each in row.reminders)
+    rest = msgspec.msgpack.encode(
+        _Rest(row.phase, row.turns, row.updated_at, row.waiting_for, row.people, row.readers, row.preview, reminders, row.parent)
+    )
+    awaits = msgspec.msgpack.encode(row.awaits) if row.awaits else b""
+    prompts = _packed(msgspec.json.encode(row.approvals)) if row.approvals else b""
+    if len(awaits) + len(rest) + len(prompts) > PACKED_BYTES_MAX:
+        return None
+    numbers = (row.seq, int(row.owes), len(row.approvals), row.expires_at or 0, row.remind_at or 0)
+    columns = (row.session, row.instance, *numbers, awaits, rest, prompts)
+    return (*columns, _mac(key, *columns))
+
+
+def verifies(found: Sequence[Any], key: bytes) -> bool:
+    """SQLite keeps any type in any column, so types are part of what is checked."""
+    return tuple(map(type, found)) == _TYPES and bool(_mac(key, *found[:-1]) == found[-1])
+
+
+def standing_of(found: Sequence[Any]) -> Standing:
+    """Of columns that verified."""
+    session, instance, seq, owes, _, expires_at, remind_at, awaits, _, prompts, _ = found
+    return Standing(
+        session,
+        instance,
+        seq,
+        bool(owes),
+        expires_at or None,
+        _unpacked(prompts) if prompts else b"",
+        remind_at or None,
+        _decode_awaits(awaits) if awaits else (),
+    )
+
+
+def row_of(found: Sequence[Any]) -> IndexRow:
+    """Of columns that verified. MsgspecError when they are of another version of this program."""
+    session, instance, seq, owes, _, expires_at, remind_at, awaits, rest, prompts, _ = found
+    more: _Rest = _decode_rest(rest)
+    return IndexRow(
+        session=SessionId(session),
+        instance=InstanceId(instance),
+        seq=seq,
+        phase=more.phase,
+        turns=more.turns,
+        owes=bool(owes),
+        updated_at=more.updated_at,
+        approvals=_decode_prompts(_unpacked(prompts)) if prompts else (),
+        waiting_for=more.waiting_for,
+        expires_at=expires_at or None,
+        people=more.people,
+        readers=more.readers,
+        preview=more.preview,
+        remind_at=remind_at or None,
+        reminders=tuple(msgspec.Raw(each) for each in more.reminders),
+        parent=more.parent,
+        awaits=_decode_awaits(awaits) if awaits else (),
+    )
+
+
+def _mac(key: bytes, session: str, instance: str, *more: int | bytes) -> bytes:
+    """Every field with its length or as a number between commas: no two rows give the same bytes."""
+    parts = [session.encode(), instance.encode(), *more]
+    text = b"".join([b"%d," % each if isinstance(each, int) else b"%d:%s" % (len(each), each) for each in parts])
+    return blake3(b"row " + text, key=key).digest()
+
+
+def _packed(prompts: bytes) -> bytes:
+    if len(prompts) <= _PLAIN_BYTES_MAX:
+        return prompts
+    deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, _MEMORY, zlib.Z_DEFAULT_STRATEGY, _WORDS)
+    return b"".join((_DEFLATED, deflate.compress(prompts), deflate.flush()))
+
+
+def _unpacked(prompts: bytes) -> bytes:
+    return zlib.decompressobj(_WINDOW, _WORDS).decompress(prompts[1:]) if prompts.startswith(_DEFLATED) else prompts

@@ -186,6 +186,23 @@ async def test_where_somebody_else_reads_along_nothing_personal_is_recalled(stag
     assert (result.outcome, result.code) == ("denied", "hard_deny")
 
 
+@pytest.mark.parametrize("readers", [(alice,), (bob, alice)], ids=["alone", "bob reads the parent"])
+@in_loop
+async def test_a_delegate_recalls_nothing_of_its_own(stage: Stage, readers: tuple[MessageSource, ...]) -> None:
+    """Its answer goes to whoever reads its parent's session: what it needs to know is in its task."""
+    below = Heard(call("recall", query="door code"), "I do not know")
+    above = Heard(*["hello"] * (len(readers) - 1), call("delegate_helper", task=ASKED), "nobody knows")
+    helper = Agent("helper", model=below, tools=["recall"])
+    ops = Agent("ops", model=above, tools=["recall"], delegates=[helper])
+    async with stage.open(ops) as home:
+        keep(home, *CANARIES.values())
+        for source in readers[:-1]:
+            await home.send("ops/a", "hello", source=source)
+        assert (await home.send("ops/a", "ask the helper", source=readers[-1])).outcome == "completed"
+    assert len(below.requests) == 2
+    assert canaries_in(below.said() + above.said()) == set()
+
+
 # --- crash and pause
 
 

@@ -71,6 +71,8 @@ def circle_of(context: TurnContext | LostContext, readers: Collection["Reader"])
         return None
     if context.audience is Audience.PUBLIC or context.boundary == PUBLIC_BOUNDARY:
         return None
+    if context.provenance.kind == "delegate":
+        return None  # its answer is read by whoever reads its parent's session, and it does not know who that is
     people = {reader.person for reader in readers}
     if context.audience is Audience.PERSONAL and people - {context.requester}:
         return None

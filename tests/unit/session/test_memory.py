@@ -40,6 +40,7 @@ def context(source: MessageSource, **changed: Any) -> TurnContext:
     return msgspec.structs.replace(made, **changed)
 
 
+DELEGATE = Provenance(authenticity="verified", taint="clean", scope="direct", kind="delegate")
 UNVERIFIED = Provenance(authenticity="unverified", taint="clean", scope="direct", kind="message")
 
 
@@ -59,6 +60,7 @@ UNVERIFIED = Provenance(authenticity="unverified", taint="clean", scope="direct"
         (context(local("alice"), boundary="public"), {ALICE}, None),
         (context(local("alice"), requester=None, interactive=False, principal=Principal.SYSTEM), {ALICE}, None),
         (context(local("alice"), provenance=UNVERIFIED), {ALICE}, None),
+        (context(local("alice"), provenance=DELEGATE), {ALICE}, None),  # who reads its parent's session is not known to it
         (LostContext("no audience", "audience"), {ALICE}, None),
     ],
 )

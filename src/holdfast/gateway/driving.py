@@ -56,15 +56,22 @@ class Drives:
             try:
                 while True:
                     began = self._service.world.clock.now_ms()
-                    for session in await self._service.owing():
-                        self.wake(session)
-                    self.rescans += 1
+                    await self._wake_owing()
                     self._next_expiry = self._earliest()
                     self._reminded_until = began  # what came due while we looked is looked for again
                     self.next_reminder = self._service.world.index.next_reminder(after=began)
                     await self._until_due()
             finally:
                 self._group = None
+
+    async def _wake_owing(self) -> None:
+        """A look that fails (a lock that is held, a disk that refuses) is said, and made again with the next scan: nothing it would find is lost."""
+        try:
+            for session in await self._service.owing():
+                self.wake(session)
+            self.rescans += 1
+        except HoldfastError as exc:
+            _log.warning("what is owed could not be looked for (%s): %s", exc.code, exc.message)
 
     def _earliest(self) -> int | None:
         """When the first prompt to come runs out. Those past their time are in somebody's hands already."""

@@ -17,7 +17,8 @@ Found = dict[str, Any]
 
 NOTES = (
     "Bold is the best of a row; where that one does not sync, the best of those that do is bold as well.",
-    "Everyone keeps the defaults of the store that it brings; the disk's own write and fdatasync was measured just before each began.",
+    "Everyone keeps the defaults of the store that it brings.",
+    "The disk's own write and fdatasync was measured just before each began, and for Holdfast in turns with its appends.",
     "append: one message more (DBOS: one step more of a running workflow) at the end of that many.",
     "Holdfast's are records of its journal, off the event loop, with a mac and an anchor; no other has either.",
     "turn: a message, a stand-in model that calls a tool, the tool, the model again.",

@@ -6,7 +6,23 @@ import sys
 import time
 from pathlib import Path
 
-from bench.peer.work import APPENDS, LENGTHS, LOADS, PARKED, SCALE, SESSIONS, TURN_LENGTHS, TURNS, imported, main, many, median_us, on_disk, ran
+from bench.peer.work import (
+    APPENDS,
+    LENGTHS,
+    LOADS,
+    PARKED,
+    SCALE,
+    SESSIONS,
+    TURN_LENGTHS,
+    TURNS,
+    imported,
+    main,
+    many,
+    median_us,
+    on_disk,
+    ran,
+    timed,
+)
 
 
 def _imports() -> None:
@@ -19,7 +35,8 @@ imported(_imports)
 
 import holdfast  # noqa: E402
 from bench.append import append_soon  # noqa: E402
-from bench.journals import long_journal, new_journal, one, open_store  # noqa: E402
+from bench.ground import RawFile  # noqa: E402
+from bench.journals import LINE_BYTES, long_journal, new_journal, one, open_store  # noqa: E402
 from bench.turns import SOURCE, Instant, instant_service  # noqa: E402
 from holdfast.adapters.files.journal import FileJournal  # noqa: E402
 from holdfast.home import specs_from_agents  # noqa: E402
@@ -29,6 +46,7 @@ from holdfast.runtime.ledger import Ledger  # noqa: E402
 from holdfast.session.messages import ModelAnswer, ProposedCall, ResultMessage  # noqa: E402
 from holdfast.wiring import open_service  # noqa: E402
 
+BLOCK = 5
 LONGER = (100_000,) if SCALE >= 0.1 else ()  # for the picture only: there it does not end where the peers' lines do
 
 
@@ -56,13 +74,26 @@ async def _work(folder: Path) -> dict[str, object]:
     found: dict[str, object] = {"durability": durability}
     async with open_store(folder / "append") as store:
         journals = {length: await long_journal(store, f"a{length}", length) for length in (*LENGTHS, *LONGER)}
-        found["append"] = {length: median_us(await append_soon(journal, APPENDS)) for length, journal in journals.items()}
+        found["append"], found["bare"] = await _appends(journals, folder)
         found["many"] = await _crowd([await new_journal(store, f"m{number}") for number in range(SESSIONS)])
     found["turn"], found["load"] = await _turns(folder)
     found["pause"], found["list"] = await _pauses(folder)
     fixed = sum(path.lstat().st_blocks * 512 for path in [folder / "parked" / "reserve"])
     found["parked_bytes"] = (on_disk(folder / "parked") - fixed) / PARKED
     return found
+
+
+async def _appends(journals: dict[int, FileJournal], folder: Path) -> tuple[dict[int, float], float]:
+    """All lengths and the disk itself in turns, so that whatever else the machine does falls on all of them alike."""
+    found: dict[int, list[float]] = {length: [] for length in journals}
+    bare: list[float] = []
+    raw = RawFile(folder, LINE_BYTES)
+    for _ in range(APPENDS // BLOCK):
+        bare += [timed(raw.append) for _ in range(BLOCK)]
+        for length, journal in journals.items():
+            found[length] += await append_soon(journal, BLOCK)
+    raw.close()
+    return {length: median_us(each) for length, each in found.items()}, median_us(bare)
 
 
 async def _crowd(journals: list[FileJournal]) -> float | str:

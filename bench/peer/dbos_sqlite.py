@@ -18,7 +18,7 @@ imported(imports)
 
 from dbos import DBOS, SetWorkflowID  # noqa: E402
 
-TIMES = {length: [] for length in LENGTHS}
+TIMES = {}  # by length of history
 
 
 @DBOS.step()
@@ -39,15 +39,29 @@ def service_status(service: str) -> str:
 
 @DBOS.workflow()
 def steps(lengths: list[int]) -> None:
-    done = 0
     for length in lengths:
-        with without_syncs():
-            while done < length:
-                say(TEXT)
-                done += 1
-        for _ in range(APPENDS):
-            TIMES[length].append(timed(lambda: say(TEXT)))
-            done += 1
+        lay_down(length)
+        TIMES[length] = [timed(lambda: say(TEXT)) for _ in range(APPENDS)]
+
+
+def lay_down(length):
+    """The running workflow has that many steps: its first by itself, the others as copies of that one's row, which is the same history sooner."""
+    from dbos._context import get_local_dbos_context
+    from dbos._dbos import _get_dbos_instance
+
+    context = get_local_dbos_context()
+    if context.function_id == 0:
+        say(TEXT)
+    with _get_dbos_instance()._sys_db.engine.begin() as db:
+        columns = [row[1] for row in db.exec_driver_sql("PRAGMA table_info(operation_outputs)")]
+        copied = ", ".join("?" if column == "function_id" else column for column in columns)
+        copy = (
+            f"INSERT INTO operation_outputs ({', '.join(columns)}) SELECT {copied} FROM operation_outputs WHERE workflow_uuid = ? AND function_id = 1"  # noqa: S608
+        )
+        more = [(number, context.workflow_id) for number in range(context.function_id + 1, length + 1)]
+        if more:
+            db.exec_driver_sql(copy, more)
+    context.function_id = max(context.function_id, length)
 
 
 @DBOS.workflow()
@@ -78,7 +92,7 @@ INBOX: list[asyncio.Queue] = []
 
 @contextlib.contextmanager
 def without_syncs():
-    """History is laid down without waiting for the disk; what is measured comes after, on connections that have not heard of it."""
+    """Sessions begin and end without waiting for the disk; what is measured is between, on connections that have not heard of it."""
     from dbos._dbos import _get_dbos_instance
     from sqlalchemy import event
 
@@ -114,10 +128,11 @@ def work(folder):
     found = {}
     with SetWorkflowID("short"):
         steps([1_000])
-    found["load"] = median_us([timed(lambda: DBOS.list_workflow_steps("short")) for _ in range(LOADS)])
-    TIMES[1_000].clear()
+    assert len(DBOS.list_workflow_steps("short")) == 1_000 + APPENDS
+    found["load"] = median_us([timed(lambda: DBOS.list_workflow_steps("short", limit=1_000)) for _ in range(LOADS)])
     with SetWorkflowID("steps"):
         steps(list(LENGTHS))
+    assert len(DBOS.list_workflow_steps("steps")) == LENGTHS[-1] + APPENDS
     found["append"] = {length: median_us(seconds) for length, seconds in TIMES.items()}
     found["turn"] = {10: median_us([timed(turn) for _ in range(TURNS)]), 1_000: NOT_OFFERED}
     found["durability"] = pragmas(folder / "dbos.sqlite") + "; a sync at every step"

@@ -103,6 +103,8 @@ def check(history: History, said: list[str], effects: list[str]) -> None:
     assert len(effects) == len(set(effects)), "a tool ran twice"
     answered = {each.body["call"] for each in history.of("approval_answered")}
     assert set(numbers) <= answered
+    asked = {each.body["call"]: each.body["arguments"].split('"')[3] for each in history.of("approval_requested")}
+    assert told(said, "taken") <= {asked[call] for call in answered}
 
 
 def cut_again_and_again(folder: Path, needs: Callable[[str], str], times: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.adapters.files import FileStore, commit
+from holdfast.adapters.files import FileStore, alone, commit
 from holdfast.adapters.files.home_birth import HOME_SESSION
 from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.adapters.tools import shell
@@ -127,7 +127,8 @@ async def test_a_server_goes_on_after_one_failed_write_to_the_homes_own_journal(
 
     async with holdfast.open(tmp_path / "home", agents=[agent(tmp_path / "effects", "ask")]) as home:
         turn = await home.send(OPS, "act what=it", source=alice)
-        monkeypatch.setattr(commit, "move_anchor", failing)
+        for module in (commit, alone):
+            monkeypatch.setattr(module, "move_anchor", failing)
         with pytest.raises(InDoubt):
             await home.answer(turn.approvals[0], "approve_session", by=alice)
         assert (await home.answer(turn.approvals[0], "approve_session", by=alice)).turn.outcome == "completed"

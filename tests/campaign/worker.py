@@ -1,7 +1,7 @@
 """
 A process that works on a home through the library, told what to do by its arguments, telling on stdout what it was told.
 
-    python worker.py turns HOME EFFECTS COUNT        approval turns one after the other: "sent N", "answered N"
+    python worker.py turns HOME EFFECTS COUNT        approval turns one after the other: "sent N", "answered N", or "taken N" if it got no further
     python worker.py crowd HOME NUMBER TASKS EACH SESSION...     waits for a line, then TASKS senders at once, EACH messages per session: "told SENDER N OUTCOME"
     python worker.py pairs HOME NAME SESSION         a message for every line on stdin: "told NAME N OUTCOME"
 """
@@ -38,8 +38,9 @@ async def turns(home: Path, effects: Path, first: int, count: int) -> None:
             turn = await opened.send("ops/api", f"act what={number}", source=alice)
             say(f"sent {number}")
             for approval in turn.approvals:
-                await opened.answer(approval, "approve_once", by=alice)
-                say(f"answered {number}")
+                taken = await opened.answer(approval, "approve_once", by=alice)
+                # An answer that is durable is told as taken, whatever hindered what came after it.
+                say(f"answered {number}" if taken.turn.outcome == "completed" else f"taken {number}")
     say("done")
 
 

@@ -125,3 +125,14 @@ def test_a_format_of_the_future_is_said_and_is_no_damage() -> None:
         fence().feed(line)
     forged = segment(fence(), "one").replace(b'"format":1', b'"format":2')
     assert fence().feed(forged).bad_line, "a changed byte is no newer version"
+
+
+def test_a_segment_in_the_place_of_another_is_not_believed() -> None:
+    """D4: genuine lines under a number that is not theirs, for a reader that starts there; the header says which it is."""
+    writer = fence()
+    segment(writer, "one")
+    writer.close_segment(at=10, writer="w")
+    writer.enter_next()
+    second = segment(writer, "two")
+    for number in (1, 3):
+        assert fence(number=number).feed(second).taken == 0

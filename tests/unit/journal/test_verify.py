@@ -31,7 +31,7 @@ class Written:
                 writer.enter_next()
         self.anchor: Anchor | None = Anchor(1, 1, 2, writer.offset, writer.seq, 1, 0, writer.mac)
 
-    def judged(self, *, known: bytes = b"") -> Walked:
+    def judged(self, *, known: bytes = b"", first_mac: str | None = None) -> Walked:
         def claimed_length(number: int) -> int | None:
             if number >= len(self.segments):
                 return None
@@ -43,7 +43,7 @@ class Written:
             Fence(KEYS, OPS, LIFE),
             [SegmentBytes(n, f"i1.{n:08d}.jsonl", lambda offset, data=data: data[offset:]) for n, data in enumerate(self.segments, 1)],
             lambda: self.anchor,
-            first_mac=None,
+            first_mac=first_mac,
             claimed_length=claimed_length,
             excess_is_known=lambda _number, _length, excess: excess == known,
         )
@@ -141,3 +141,13 @@ def test_only_half_a_batch_is_torn() -> None:
     assert tail_is_torn(b"half\n\0")
     assert not tail_is_torn(b"whole\n")
     assert not tail_is_torn(b"x" * (BATCH_BYTES_MAX + 1))
+
+
+def test_a_whole_other_life_under_the_same_key_is_not_the_one_the_home_names() -> None:
+    """D4: every record verifies, and the journal still is not this session's."""
+    written = Written()
+    first = read_unverified(written.segments[0].splitlines(keepends=True)[0])
+    assert first is not None
+    assert written.judged(first_mac=first.mac.hex()).verdict == "holds"
+    found = written.judged(first_mac="00" * 32)
+    assert (found.verdict, found.byte) == ("broken", 0)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.ids import GrantId, InstanceId, SessionId, TurnId
+from holdfast.ids import CallId, GrantId, InstanceId, SessionId, TurnId
 from holdfast.session.approvals import folder_of, options_for, plan_digest, request, shown
 from holdfast.session.authority import Audience, MessageSource, TurnContext, context_from_source
 from holdfast.session.home_events import GrantProposed
@@ -323,3 +323,23 @@ def test_what_approve_folder_frees() -> None:
 
 def test_local_people_are_operators_with_a_boundary_of_their_own() -> None:
     assert MessageSource.local("alice").boundary == "personal:alice"
+
+
+@pytest.mark.parametrize(
+    ("tool", "binding", "twin", "dangerous"),
+    [
+        ("shell", SHELL, False, False),
+        ("shell", msgspec.structs.replace(SHELL, readable=False), False, True),
+        ("shell", msgspec.structs.replace(SHELL, confined=False), False, True),
+        ("delete", PLAIN, True, True),
+        ("ask_person", msgspec.structs.replace(PLAIN, readable=False), True, False),
+    ],
+)
+def test_what_can_not_be_read_or_confined_is_called_dangerous(tool: str, binding: Binding, twin: bool, dangerous: bool) -> None:
+    """P4, P8: such a prompt wants its tool's name typed as well; a question runs nothing."""
+    ask = Ask(may_answer=("alice",), reason="", rule="personal:ask", expires_after_seconds=1, in_doubt_twin=twin)
+    asked = request(
+        context=ALICE, turn=ALICE.turn, call=CallId("c-1"), definition=TOOLS[tool], arguments="{}", binding=binding, ask=ask, prompt=1, now=0
+    )
+    assert asked is not None
+    assert asked.dangerous is dangerous

@@ -58,6 +58,7 @@ class Home:
     async def __aenter__(self) -> Self:
         self._context = self._opener()
         self._service = await self._context.__aenter__()
+        self._service.jobs.drives = True
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

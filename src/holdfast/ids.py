@@ -21,6 +21,7 @@ CallId = NewType("CallId", str)
 ApprovalId = NewType("ApprovalId", str)
 GrantId = NewType("GrantId", str)
 PersonId = NewType("PersonId", str)
+JobId = NewType("JobId", str)
 
 ID_PART = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 
@@ -68,3 +69,8 @@ def call_id(instance: InstanceId, turn: TurnId, model_call: int, index: int) -> 
 def approval_id(instance: InstanceId, call: CallId, attempt: int) -> ApprovalId:
     """`attempt` counts the prompts of one call: an edit makes a new plan, and a new prompt."""
     return ApprovalId("a-" + short_digest("approval", instance, call, str(attempt)))
+
+
+def job_id(instance: InstanceId, call: CallId) -> JobId:
+    """One per call: a call is handed to the background at most once."""
+    return JobId("j-" + short_digest("job", instance, call))

@@ -30,6 +30,7 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     people: tuple[str, ...] = ()  # who sent an accepted input here
     readers: tuple[Reader, ...] = ()  # who takes part, and in which circle
     preview: str = ""
+    jobs: tuple[str, ...] = ()  # ids of those that run
 
 
 class Index(Protocol):
@@ -38,7 +39,7 @@ class Index(Protocol):
         ...
 
     def put_approval(self, approval: ApprovalId, session: SessionId) -> None:
-        """Remember where a prompt belongs, for good."""
+        """Remember where a prompt, or a job, belongs, for good."""
         ...
 
     def forget(self, session: SessionId) -> None: ...

@@ -32,6 +32,7 @@ from holdfast.session.commands import (
     Expire,
     ParkTurn,
     Recover,
+    ReportEndedJob,
     ResumeTurn,
     StartModelCall,
     StartTurn,
@@ -48,6 +49,7 @@ from holdfast.session.effects import (
     Finish,
     LookAtCalls,
     Park,
+    ReportJob,
     Resume,
     RunTools,
     SessionEffect,
@@ -133,7 +135,7 @@ class Driver:
             return
         for turn in orphaned:
             for call in turn.calls:
-                if call.status is CallStatus.STARTED and call.epoch < epoch:
+                if call.status is CallStatus.STARTED and call.epoch < epoch and call.job is None:
                     self._end_survivors(call)
         await self._ledger.drive(Expire(), Recover(epoch=epoch))
 
@@ -236,6 +238,8 @@ class Driver:
                 return commit(ParkTurn(turn=turn))
             case Finish(turn=turn):
                 return commit(EndTurn(turn=turn, policy=world.policy()))
+            case ReportJob(job=job):
+                return commit(ReportEndedJob(job=job))
             case Deliver():
                 pass  # started before anything else, beside whatever runs
         return None

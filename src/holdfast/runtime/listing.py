@@ -74,8 +74,11 @@ def note(world: World, ledger: Ledger) -> None:
             people=tuple(sorted(state.people)),
             readers=tuple(sorted(state.readers, key=msgspec.structs.astuple)),
             preview=_preview(state),
+            jobs=tuple(job.job for job in state.jobs.values() if job.ended is None),
         )
     )
+    for job in state.jobs:
+        world.index.put_approval(ApprovalId(job), ledger.session)
     for asked in ledger.asked:
         world.index.put_approval(ApprovalId(asked), ledger.session)
 
@@ -127,6 +130,11 @@ async def owing(world: World, shelf: Shelf) -> Sequence[SessionId]:
     return [
         row.session for row in world.index.rows() if row.session in living and (row.owes or (row.expires_at is not None and row.expires_at <= now))
     ]
+
+
+def with_jobs(world: World) -> Sequence[SessionId]:
+    """Sessions whose jobs run, or ran when they were last looked at. Up to date after `owing`."""
+    return [row.session for row in world.index.rows() if row.jobs and row.phase != SEALED]
 
 
 Sees = Callable[[Collection[Reader]], bool]

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.ids import ApprovalId, CallId, TurnId
-from holdfast.session.authority import MessageSource, TurnContext, Workspace
-from holdfast.session.events import CallOutcome, InputKind, Loop
+from holdfast.ids import ApprovalId, CallId, JobId, TurnId
+from holdfast.session.authority import Audience, MessageSource, TurnContext, Workspace
+from holdfast.session.events import CallOutcome, InputKind, JobHost, JobOutcome, Loop
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.messages import ModelAnswer, ProposedCall, Usage
 from holdfast.session.policy import Looked, Policy
@@ -81,8 +81,17 @@ class DecideCalls(Command, frozen=True):
     grants: tuple[GrantProposed, ...] = ()
 
 
+class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is ready to run in the background, and waits: where, how it is found again, and within which bounds."""
+
+    host: JobHost
+    process: dict[str, Any]
+    seconds_max: float
+    bytes_max: int
+
+
 class StartTool(Command, frozen=True):
-    """Everything is prepared: look at it once more under the policy of now, then make the start durable."""
+    """Everything is prepared: look at it once more under the policy of now, then make the start durable. With `job` it goes on in the background."""
 
     turn: TurnId
     looked: Looked
@@ -90,6 +99,33 @@ class StartTool(Command, frozen=True):
     grants: tuple[GrantProposed, ...]
     epoch: int
     process: dict[str, Any] | None = None
+    job: JobPlan | None = None
+
+
+class EndJob(Command, frozen=True):
+    """A job was found to be over. Said by anyone, as often as they like: the first one counts, and its report goes with it."""
+
+    job: JobId
+    outcome: JobOutcome
+    text: str
+    code: str | None = None
+    output: str | None = None
+
+
+class ReportEndedJob(Command, frozen=True):
+    """The message that says how a job ended, where it could not go with the end itself."""
+
+    job: JobId
+
+
+class CancelJob(Command, frozen=True):
+    """Stop a job. It is there only for its own circle; `may_all` is the operator or an admin."""
+
+    job: JobId
+    by: str
+    audience: Audience | None = None
+    boundary: str | None = None
+    may_all: bool = False
 
 
 class FinishCall(Command, frozen=True):
@@ -222,6 +258,9 @@ SessionCommand = (
     | ProposeCalls
     | DecideCalls
     | StartTool
+    | EndJob
+    | ReportEndedJob
+    | CancelJob
     | FinishCall
     | ParkTurn
     | ResumeTurn

@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from typing import NamedTuple, assert_never
 
 from holdfast.errors import InvariantBroken
-from holdfast.session import decide_answers, decide_calls, decide_inputs, decide_life, decide_turns
+from holdfast.session import decide_answers, decide_calls, decide_inputs, decide_jobs, decide_life, decide_turns
 from holdfast.session.commands import (
     AcceptInput,
     AnswerApproval,
     Cancel,
+    CancelJob,
     CloseLife,
     DecideCalls,
+    EndJob,
     EndTurn,
     Expire,
     FailTurn,
@@ -28,6 +30,7 @@ from holdfast.session.commands import (
     RecordCompaction,
     RecordTurnCompaction,
     Recover,
+    ReportEndedJob,
     ResumeTurn,
     SessionCommand,
     StartModelCall,
@@ -73,6 +76,12 @@ def decide(state: SessionState, command: SessionCommand, *, now: int) -> Decided
             return decide_calls.start_tool(state, command, now)
         case FinishCall():
             return decide_calls.finish_call(state, command)
+        case EndJob():
+            return decide_jobs.end_job(state, command)
+        case ReportEndedJob():
+            return decide_jobs.report_job(state, command)
+        case CancelJob():
+            return decide_jobs.cancel_job(state, command)
         case AnswerApproval():
             return decide_answers.answer_approval(state, command, now)
         case Expire():

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from holdfast.ids import CallId, TurnId
+from holdfast.ids import CallId, JobId, TurnId
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -67,4 +67,10 @@ class Deliver(Effect, frozen=True):
     delivery: str
 
 
-SessionEffect = BeginTurn | Resume | CallModel | LookAtCalls | RunTools | Park | Finish | AwaitModel | AwaitTool | Deliver
+class ReportJob(Effect, frozen=True):
+    """A job has ended, and the message that says so is not in the queue yet."""
+
+    job: JobId
+
+
+SessionEffect = BeginTurn | Resume | CallModel | LookAtCalls | RunTools | Park | Finish | AwaitModel | AwaitTool | Deliver | ReportJob

@@ -31,6 +31,9 @@ from holdfast.session.events import (
     Event,
     InputAccepted,
     InputDropped,
+    JobCancelled,
+    JobEnded,
+    JobSubmitted,
     LifeCarried,
     ModelAnswerDropped,
     ModelAnswered,
@@ -50,6 +53,7 @@ from holdfast.session.events import (
     TurnResumed,
     TurnStarted,
 )
+from holdfast.session.evolve_jobs import call_key, job_cancelled, job_ended, job_of_call, job_reported, job_submitted
 from holdfast.session.evolve_turn import (
     S,
     approval_answered,
@@ -167,6 +171,12 @@ def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> Sessi
             return _turn_imported(state, event)
         case DeliveryQueued() | DeliverySent() | DeliveryConfirmed() | DeliveryFailed():
             return _delivery(state, event)
+        case JobSubmitted():
+            return job_submitted(_with_turn(state, event, job_of_call), event, seq, at)
+        case JobCancelled():
+            return job_cancelled(state, event)
+        case JobEnded():
+            return job_ended(state, event, seq, at)
         case ModelGiven():
             return _model_given(state, event)
         case SessionBorn():
@@ -208,11 +218,6 @@ def text_digest(text: str) -> str:
     return blake3(text.encode("utf-8", "surrogatepass")).hexdigest(length=16)
 
 
-def call_key(tool: str, arguments: str) -> str:
-    """What makes two calls equal."""
-    return blake3(f"{tool}\0{arguments}".encode("utf-8", "surrogatepass")).hexdigest(length=16)
-
-
 def _input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
     context = restore(event.context, session=state.session, instance=state.instance)
     if isinstance(context, TurnContext) and context.turn != event.turn and not context.turn.startswith("legacy/"):
@@ -228,6 +233,8 @@ def _input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
         loop=event.loop,
         quotes=event.quotes,
     )
+    if event.kind == "job":
+        return _report_accepted(state, event, accepted)
     workspaces, people, readers = state.workspaces, state.people, state.readers
     if isinstance(context, TurnContext):
         readers = _with_readers(readers, context, () if context.requester is None else (context.requester,))
@@ -247,6 +254,12 @@ def _input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
         model=event.model if event.loop == "ours" else state.model,
         agent=event.agent,
     )
+
+
+def _report_accepted(state: SessionState, event: InputAccepted, accepted: Input) -> SessionState:
+    """A job's result. Nobody said it, so it changes nothing of what the session keeps for people: agent, model, workspace, readers."""
+    dedup = state.dedup if event.dedup is None else _deduplicated(state, event, accepted.context, event.dedup)
+    return job_reported(replace(state, inputs=state.inputs + 1, queued=(*state.queued, accepted), dedup=dedup), event)
 
 
 def _with_readers(readers: frozenset[Reader], context: TurnContext, people: tuple[str, ...]) -> frozenset[Reader]:
@@ -301,7 +314,8 @@ def _turn_started(state: SessionState, event: TurnStarted, at: int) -> SessionSt
     own: Trail[Message] = Trail()
     for each in taken:
         speaker = each.context.requester if isinstance(each.context, TurnContext) else None
-        own = own.add(UserMessage(each.text, speaker, each.quotes))
+        # What a job gave back is nobody's word: the model hears it from us, and never as its requester's.
+        own = own.add(NoteMessage(each.text) if each.kind == "job" else UserMessage(each.text, speaker, each.quotes))
     turn = Turn(
         turn=event.turn,
         context=first.context,
@@ -449,7 +463,8 @@ def _turn_imported(state: SessionState, event: TurnImported) -> SessionState:
 
 def _model_given(state: SessionState, event: ModelGiven) -> SessionState:
     turns = {name: replace(turn, model=event.model) for name, turn in state.turns.items()}
-    return replace(state, model=event.model, turns=turns, queued=tuple(replace(each, model=event.model) for each in state.queued))
+    jobs = {name: replace(job, model=event.model) for name, job in state.jobs.items()}
+    return replace(state, model=event.model, turns=turns, jobs=jobs, queued=tuple(replace(each, model=event.model) for each in state.queued))
 
 
 def _delivery(state: SessionState, event: DeliveryQueued | DeliverySent | DeliveryConfirmed | DeliveryFailed) -> SessionState:

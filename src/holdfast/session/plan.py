@@ -12,7 +12,7 @@ from blake3 import blake3
 
 Contract = Literal["pure", "idempotent", "once"]
 Reach = Literal["none", "workspace", "outside"]
-ToolKind = Literal["plain", "shell", "read_file", "write_file", "question"]
+ToolKind = Literal["plain", "shell", "read_file", "write_file", "question", "job_cancel"]
 
 
 class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from blake3 import blake3
 
-from holdfast.session import authority, events, evolve, evolve_turn, legacy, messages, restoring, sizes, state
+from holdfast.session import authority, events, evolve, evolve_jobs, evolve_turn, legacy, messages, restoring, sizes, state
 from holdfast.session.state import SessionState
 from holdfast.session.trail import Trail, Window
 
@@ -39,7 +39,10 @@ def _of_code(code: CodeType) -> list[Any]:
 
 def _of_fold() -> list[Any]:
     functions = [
-        each for module in (evolve, evolve_turn, legacy, restoring, sizes) for each in vars(module).values() if isinstance(each, FunctionType)
+        each
+        for module in (evolve, evolve_jobs, evolve_turn, legacy, restoring, sizes)
+        for each in vars(module).values()
+        if isinstance(each, FunctionType)
     ]
     return sorted((_of_code(each.__code__) for each in functions), key=repr)
 

@@ -15,7 +15,7 @@ from holdfast.settings.values import is_name
 
 DEFAULT_AGENT = "assistant"
 DEFAULT_MODEL = "demo"
-BUILTIN_TOOLS = ("ask_person", "list_files", "now", "read_file", "search_files", "shell", "write_file")
+BUILTIN_TOOLS = ("ask_person", "job_cancel", "job_status", "list_files", "now", "read_file", "search_files", "shell", "write_file")
 LOCAL = "local"
 
 # Held back whether or not settings name them.
@@ -64,6 +64,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     turn_cost_max: float | None = None  # US dollars
     view_tokens_max: int | None = None  # above this, older turns are summarised
     tool_timeout_seconds: float = limits.TOOL_TIMEOUT_SECONDS
+    session_jobs_max: int = limits.JOBS_PER_SESSION_MAX
+    home_jobs_max: int = limits.JOBS_PER_HOME_MAX
+    job_seconds: float = limits.JOB_SECONDS
     shell_confine: Literal["auto", "require", "off"] = "auto"
     secret_names: tuple[str, ...] = ()
     allow_network_filesystem: bool = False
@@ -96,6 +99,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             turn_tool_calls_max=self.turn_tool_calls_max,
             turn_tokens_max=self.turn_tokens_max,
             turn_cost_microusd_max=None if self.turn_cost_max is None else round(self.turn_cost_max * _MICRO),
+            session_jobs_max=self.session_jobs_max,
+            home_jobs_max=self.home_jobs_max,
+            job_seconds=self.job_seconds,
         )
 
     def compaction(self) -> CompactionRules:

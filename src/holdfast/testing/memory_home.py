@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.adapters.inmemory import Crashed, InMemoryDisk, InMemoryIndex, InMemoryJournal, InMemoryNotifier, InMemoryStore
+from holdfast.adapters.inmemory.jobs import InMemoryJobs
 from holdfast.home import Agent, Home, specs_from_agents
 from holdfast.ids import SessionId
 from holdfast.ports.clock import Clock
@@ -115,6 +116,7 @@ def open_in_memory(
             policy=chosen,
             folder_identity=folder_identity,
             model_times=ModelTimes(retry_seconds=0.0),
+            jobs=InMemoryJobs(),
         )
         async with Service(world) as service:
             yield service

@@ -53,6 +53,7 @@ from holdfast.session.effects import (
     Finish,
     LookAtCalls,
     Park,
+    ReportJob,
     Resume,
     RunTools,
     SessionEffect,
@@ -199,11 +200,13 @@ class Teller:
                 return "BeginTurn"
             case Deliver():
                 return "Deliver"
+            case ReportJob(job=job):
+                return f"ReportJob {self.name(job)}"
             case _:
                 return f"{type(effect).__name__} {effect.turn}"
 
     def name(self, real: str) -> str:
-        if not real.startswith(("c-", "a-")):
+        if not real.startswith(("c-", "a-", "j-")):
             return real
         if real not in self._names:
             letter = real[0]

@@ -21,13 +21,27 @@ from holdfast.session.commands import (
     ProposeCalls,
     RecordCompaction,
     Recover,
+    ReportEndedJob,
     ResumeTurn,
     StartModelCall,
     StartTurn,
     TakeAnswer,
     TakeFailure,
 )
-from holdfast.session.effects import AwaitModel, AwaitTool, BeginTurn, CallModel, Deliver, Finish, LookAtCalls, Park, Resume, RunTools, SessionEffect
+from holdfast.session.effects import (
+    AwaitModel,
+    AwaitTool,
+    BeginTurn,
+    CallModel,
+    Deliver,
+    Finish,
+    LookAtCalls,
+    Park,
+    ReportJob,
+    Resume,
+    RunTools,
+    SessionEffect,
+)
 from holdfast.session.events import CallOutcome, Loop
 from holdfast.session.messages import ModelAnswer, ProposedCall, Usage
 from holdfast.session.policy import Mode, Policy, Rule
@@ -258,6 +272,8 @@ class PureSubject:
                 before = len(pure.records)
                 self._do(EndTurn(turn=turn, policy=pure.policy))
                 hold("T7", len(pure.records) > before, "a Finish is owed, and nothing comes of it")
+            case ReportJob(job=job):
+                self._do(ReportEndedJob(job=job))
             case Deliver():
                 pass
 

@@ -9,7 +9,7 @@ message of ours is told, not acted on. The same view always gets the same answer
 from holdfast.adapters.models.demo_requests import UNDERSTOOD, NotUnderstood, calls_from_text
 from holdfast.adapters.models.speech import speak
 from holdfast.ports.model import ModelRequest, OnText
-from holdfast.session.messages import AssistantMessage, Message, ModelAnswer, ResultMessage, Usage, UserMessage
+from holdfast.session.messages import AssistantMessage, Message, ModelAnswer, NoteMessage, ResultMessage, Usage, UserMessage
 
 NAME = "demo"
 
@@ -50,7 +50,7 @@ class DemoModel:
 def answer_from_view(request: ModelRequest) -> ModelAnswer:
     asked, results = newest(request.messages)
     if not asked:
-        return said("\n".join(telling(result) for result in results) or "There is nothing new to answer.", request)
+        return said("\n".join(telling(result) for result in results) or job_told(request.messages) or "There is nothing new to answer.", request)
     try:
         calls = calls_from_text("\n".join(message.text for message in asked), request.tools)
     except NotUnderstood as exc:
@@ -81,6 +81,12 @@ def newest(messages: tuple[Message, ...]) -> tuple[list[UserMessage], list[Resul
             case _:
                 continue
     return asked[::-1], results[::-1]
+
+
+def job_told(messages: tuple[Message, ...]) -> str:
+    """A job's result, where that is what the turn is about: told, and never acted on."""
+    last = messages[-1] if messages else None
+    return last.text if isinstance(last, NoteMessage) and last.text.startswith("Background job ") else ""
 
 
 def telling(result: ResultMessage) -> str:

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.adapters.tools import processes
+from holdfast.adapters.tools.job_tools import job_cancel, job_status
 from holdfast.adapters.tools.now import now, wall_ms
 from holdfast.adapters.tools.questions import ask_person
 from holdfast.adapters.tools.reading import list_files, read_file, search_files
@@ -15,7 +16,7 @@ from holdfast.errors import Unusable
 from holdfast.ids import CallId
 from holdfast.ports.tools import ProcessFacts, Tool
 
-BUILTIN_NAMES = ("ask_person", "list_files", "now", "read_file", "search_files", "shell", "write_file")
+BUILTIN_NAMES = ("ask_person", "job_cancel", "job_status", "list_files", "now", "read_file", "search_files", "shell", "write_file")
 
 
 class Toolbox:
@@ -44,9 +45,9 @@ def builtin_tools(*, confine: Confine = "auto", now_ms: Callable[[], int] = wall
     The built-in tools, sorted by name.
 
     >>> [tool.definition.name for tool in builtin_tools()]
-    ['ask_person', 'list_files', 'now', 'read_file', 'search_files', 'shell', 'write_file']
+    ['ask_person', 'job_cancel', 'job_status', 'list_files', 'now', 'read_file', 'search_files', 'shell', 'write_file']
     """
-    return (ask_person(), list_files(), now(now_ms), read_file(), search_files(), Shell(confine=confine), write_file())
+    return (ask_person(), job_cancel(), job_status(), list_files(), now(now_ms), read_file(), search_files(), Shell(confine=confine), write_file())
 
 
 def load_tool(name: str, builtins: Iterable[Tool]) -> Tool:

@@ -67,6 +67,9 @@ if TYPE_CHECKING:
         Home as Home,
     )
     from holdfast.home import (
+        Job as Job,
+    )
+    from holdfast.home import (
         Session as Session,
     )
     from holdfast.home import (
@@ -105,6 +108,7 @@ _WHERE = {
     "Home": _HOME,
     "InDoubt": _ERRORS,
     "InvariantBroken": _ERRORS,
+    "Job": _HOME,
     "MessageSource": _AUTHORITY,
     "NewerVersion": _ERRORS,
     "NotSaved": _ERRORS,

@@ -19,6 +19,8 @@ from holdfast.ports.journal_store import Record
 from holdfast.ports.tools import Tool
 from holdfast.runtime.feed import Heard
 from holdfast.runtime.foreign import ForeignTurn
+from holdfast.runtime.job_reports import JobReport
+from holdfast.runtime.job_verbs import Circle, cancel_job, list_jobs, show_job
 from holdfast.runtime.reports import AnswerReport, ApprovalReport, ErrorReport, GrantReport, SessionReport, TurnReport
 from holdfast.runtime.service import Service
 from holdfast.runtime.world import AgentSpec
@@ -30,6 +32,7 @@ Turn = TurnReport
 Answer = AnswerReport
 Grant = GrantReport
 Session = SessionReport
+Job = JobReport
 Followed = Record | Heard
 
 
@@ -170,6 +173,18 @@ class Home:
     async def revoke(self, grant: str, *, by: MessageSource) -> None:
         await self.service.revoke(GrantId(grant), by=by.person or "nobody", may_all=by.principal == "system")
 
+    async def jobs(self, session: str | None = None, *, by: MessageSource, everything: bool = False) -> tuple[Job, ...]:
+        """Background jobs that run and are there for them: of the same audience and boundary. With `everything`, also those that ended lately."""
+        return await list_jobs(self.service, _circle(by), session=session, everything=everything)
+
+    async def job(self, id: str, *, by: MessageSource) -> Job:  # noqa: A002  # the field's name
+        """One job and, once it is over, what it gave back. One of another circle is not there."""
+        return await show_job(self.service, id, _circle(by))
+
+    async def cancel_job(self, id: str, *, by: MessageSource) -> Job:  # noqa: A002  # the field's name
+        """Stop a job: durable before anything is ended."""
+        return await cancel_job(self.service, id, _circle(by))
+
     async def session(self, session: str) -> Session:
         return await self.service.show(session)
 
@@ -180,6 +195,10 @@ class Home:
         """A turn driven by your own loop: see `ForeignTurn.gate` and `ForeignTurn.record`."""
         async with self.service.foreign_turn(session, text, source=source, agent=agent, workspace=_workspace(workspace)) as turn:
             yield turn
+
+
+def _circle(source: MessageSource) -> Circle:
+    return Circle(person=source.person or "nobody", audience=source.audience, boundary=source.boundary)
 
 
 def _workspace(path: str | PathLike[str] | None) -> Workspace | None:

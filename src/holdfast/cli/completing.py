@@ -31,6 +31,10 @@ def grants(ctx: typer.Context, incomplete: str) -> Found:
     return _matching(_ask(ctx, _grants), incomplete)
 
 
+def jobs(ctx: typer.Context, incomplete: str) -> Found:
+    return _matching(_ask(ctx, _jobs), incomplete)
+
+
 def options(ctx: typer.Context, incomplete: str) -> Found:
     wanted = ctx.params.get("approval")
 
@@ -51,6 +55,10 @@ async def _approvals(service: "Service") -> Found:
 
 async def _grants(service: "Service") -> Found:
     return [(each.id, f"{each.tool} {each.scope}") for each in await service.grants()]
+
+
+async def _jobs(service: "Service") -> Found:
+    return [(job, row.session) for row in service.world.index.rows() for job in row.jobs]
 
 
 def _matching(found: Found, incomplete: str) -> Found:

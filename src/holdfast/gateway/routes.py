@@ -95,7 +95,8 @@ class Api:
         session = await self._seen(session_of(request), bearer)
         report = await self._service.show(session)
         if not bearer.is_admin:  # where files lie is the machine's business
-            report = msgspec.structs.replace(report, journal=(), quarantine=())
+            jobs = tuple(job for job in report.jobs if bearer.reads(job.audience, job.boundary))
+            report = msgspec.structs.replace(report, journal=(), quarantine=(), jobs=jobs)
         return json_response(report)
 
     async def post_message(self, request: Request) -> Response:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.ids import ApprovalId, CallId, GrantId, InstanceId, SessionId, TurnId
+from holdfast.ids import ApprovalId, CallId, GrantId, InstanceId, JobId, SessionId, TurnId
 from holdfast.session.authority import TurnContext
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.messages import Usage
@@ -115,6 +115,18 @@ class DeliveryReport(msgspec.Struct, frozen=True, kw_only=True):
     kind: str | None = None
 
 
+class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a session's jobs that run. `jobs show` tells the rest."""
+
+    id: JobId
+    turn: TurnId
+    tool: str
+    submitted_at: str
+    cancelled_by: str | None
+    audience: str | None  # None: its authority was lost
+    boundary: str | None
+
+
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     session: SessionId
     instance: InstanceId
@@ -131,6 +143,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     agent: str | None = None
     deliveries: tuple[DeliveryReport, ...] = ()  # not confirmed: under way, given up, or in doubt
+    jobs: tuple[RunningJob, ...] = ()  # that run
 
 
 def iso(at: int) -> str:

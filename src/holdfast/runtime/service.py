@@ -430,6 +430,7 @@ class Service:
             try:
                 await ledger.commit(Expire(), check=Check.FENCE)
                 await self.jobs.settle(ledger)
+                self.jobs.watch(ledger.session)
                 if model is not None:
                     await self._give_model(ledger, model, by=by)
                 before = _subject(ledger.state)

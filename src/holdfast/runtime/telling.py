@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from holdfast.ids import TurnId
 from holdfast.runtime.ledger import Ending, Ledger, record_at
-from holdfast.runtime.reports import DeliveryReport, ErrorReport, SealedReport, SessionReport, TurnReport, approval_report
+from holdfast.runtime.reports import DeliveryReport, ErrorReport, RunningJob, SealedReport, SessionReport, TurnReport, approval_report, iso
+from holdfast.session.authority import TurnContext
 from holdfast.session.codec import decode
 from holdfast.session.events import InputDropped, TurnEnded
 from holdfast.session.evolve import find_turn
@@ -101,7 +102,23 @@ async def session_report(ledger: Ledger) -> SessionReport:
         model=state.model,
         agent=state.agent,
         deliveries=tuple(_deliveries(state)),
+        jobs=tuple(_jobs(state)),
     )
+
+
+def _jobs(state: SessionState) -> Iterator[RunningJob]:
+    for job in state.jobs.values():
+        if job.ended is None:
+            context = job.context if isinstance(job.context, TurnContext) else None
+            yield RunningJob(
+                id=job.job,
+                turn=job.turn,
+                tool=job.tool,
+                submitted_at=iso(job.submitted_at),
+                cancelled_by=job.cancelled_by,
+                audience=context.audience.value if context is not None else None,
+                boundary=context.boundary if context is not None else None,
+            )
 
 
 def _deliveries(state: SessionState) -> Iterator[DeliveryReport]:

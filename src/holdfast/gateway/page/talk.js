@@ -197,7 +197,7 @@ export class Talk {
         h("dl", { class: "facts" },
           fact("State", PHASES[facts.phase] || facts.phase),
           fact("Verified", facts.sealed ? `up to record ${facts.sealed.at_seq ?? "?"}` : `all ${facts.seq} records, when last opened`),
-          fact("Turns", facts.turns), facts.queued ? fact("Queued", facts.queued) : null, fact("Agent", facts.agent), fact("Model", facts.model), fact("Life", h("code", null, facts.instance.slice(0, 12))))]));
+          fact("Turns", facts.turns), facts.queued ? fact("Queued", facts.queued) : null, (facts.jobs || []).length ? fact("Jobs", h("span", null, facts.jobs.map((job) => `${job.tool} ${job.id.slice(0, 8)}`).join(", "))) : null, fact("Agent", facts.agent), fact("Model", facts.model), fact("Life", h("code", null, facts.instance.slice(0, 12))))]));
   }
 
   async send() {

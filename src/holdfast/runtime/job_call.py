@@ -50,7 +50,8 @@ async def _prepared(world: World, ledger: Ledger, turn: Turn, call: Call, looked
         raise CannotBind("jobs can't be run here")
     policy = world.policy()
     if (running := len(await world.jobs.present()) + hosted_here()) >= policy.home_jobs_max:
-        raise CannotBind(f"{running} background jobs run in this home already, which is its bound; wait for one to end", code="too_many_jobs")
+        text = f"{running} of at most {policy.home_jobs_max} background jobs of this home run already; wait for one to end"
+        raise CannotBind(text, code="too_many_jobs")
     arguments, scene = looked.arguments.encode(), scene_of(world, ledger.state, turn, call.call)
     if not isinstance(tool, LaunchesJobs):
         task = await tool.prepare(arguments, looked.binding, scene, idempotency_key=call.call)

@@ -23,7 +23,7 @@ _NAMED_CHARS = 400  # of a call's arguments, in the line that says which job it 
 def too_many_jobs(state: SessionState, policy: Policy) -> str | None:
     if len(state.jobs) < policy.session_jobs_max:
         return None
-    return f"{len(state.jobs)} background jobs of this session run already, which is its bound; wait for one to end, or cancel one"
+    return f"{len(state.jobs)} of at most {policy.session_jobs_max} background jobs of this session run already; wait for one to end, or cancel one"
 
 
 def submitting(state: SessionState, turn: Turn, context: TurnContext, call: Call, started: ToolStarted, plan: JobPlan) -> tuple[SessionEvent, ...]:

@@ -203,7 +203,7 @@ def _life_carried(state: SessionState, event: LifeCarried) -> SessionState:
     if event.attached:
         notes = tuple(NoteMessage(f"Kept from before this session was sealed or copied: {each}") for each in event.attached)
         view = _with_entry(view, ViewEntry(TurnId("carried"), notes))
-    return replace(state, carrying=0, deliveries={}, view=view)
+    return replace(state, carrying=0, deliveries={}, jobs={}, view=view)
 
 
 def dedup_key(context: TurnContext, key: str) -> str:

@@ -39,7 +39,7 @@ class JobPlace(Protocol):
         """A descriptor that becomes readable when the process dies; None where there is no such thing, or it is dead already."""
         ...
 
-    async def output(self, job: JobId, *, after: int, bytes_max: int) -> bytes:
+    async def output(self, job: JobId, process: ProcessFacts, *, after: int, bytes_max: int) -> bytes:
         """What a running job has said, from that byte on, as it said it; empty when there is no more, or it was cleared."""
         ...
 

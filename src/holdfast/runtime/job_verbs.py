@@ -164,7 +164,7 @@ async def follow_job(service: Service, job: str, circle: Circle) -> AsyncIterato
         streamed = Secrecy(service.world.secrets).streamed(heard.append)
         told, read = 0, 0
         while isinstance(found := _found(ledger, name), Job):
-            chunk = await service.world.jobs.output(name, after=read, bytes_max=_READ_BYTES) if service.world.jobs is not None else b""
+            chunk = await _said(service, found, read)
             if chunk:
                 read += len(chunk)
                 streamed.hear(chunk.decode("utf-8", "replace"))
@@ -183,6 +183,11 @@ async def follow_job(service: Service, job: str, circle: Circle) -> AsyncIterato
         if rest := (await _all_said(ledger, report))[told:]:
             yield rest
         yield report
+
+
+async def _said(service: Service, job: Job, after: int) -> bytes:
+    place = service.world.jobs
+    return await place.output(job.job, ProcessFacts(**job.process), after=after, bytes_max=_READ_BYTES) if place is not None else b""
 
 
 async def _still_runs(service: Service, job: Job) -> bool:

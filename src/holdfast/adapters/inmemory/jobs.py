@@ -29,8 +29,8 @@ class InMemoryJobs:
         del process
         return None
 
-    async def output(self, job: JobId, *, after: int, bytes_max: int) -> bytes:
-        del job, after, bytes_max
+    async def output(self, job: JobId, process: ProcessFacts, *, after: int, bytes_max: int) -> bytes:
+        del job, process, after, bytes_max
         return b""
 
     async def ask_to_end(self, process: ProcessFacts) -> None:

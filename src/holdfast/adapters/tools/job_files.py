@@ -1,8 +1,8 @@
 """
 HOME/jobs: a folder for each job that is a process, with what it says and, once it is over, the word that its supervisor left. See `holdfast.ports.jobs`.
 
-A folder is made before its job is submitted and removed once the job's end is in the journal. One that nobody submitted (a crash came first) is removed by its
-supervisor, or, if that was killed too, by whoever lists them a day later.
+A folder is made by the job's supervisor before the job is submitted, and removed once the job's end is in the journal. One that nobody submitted (a crash came
+first) is removed by its supervisor, or, if that was killed too, by whoever lists them a day later.
 """
 
 import contextlib
@@ -22,10 +22,11 @@ from holdfast.adapters.tools.supervise import OUTPUT, STATUS
 from holdfast.adapters.tools.threads import THREADS
 from holdfast.ids import CallId, JobId
 from holdfast.ports.jobs import JobSeen
-from holdfast.ports.tools import CannotBind, ProcessFacts, ToolReturned
+from holdfast.ports.tools import ProcessFacts, ToolReturned
 
 JOBS = "jobs"
-_JOB = re.compile(r"j-[a-z2-7]{26}\Z")
+_ID = re.compile(r"j-[a-z2-7]{26}\Z")
+_FOLDER = re.compile(r"(j-[a-z2-7]{26})\.\d+\.\d+\Z")
 _WORD_BYTES_MAX = 16 * 1024
 _DEAD_SECONDS = 25 * 3600.0  # no job runs for more than a day, so a folder this old without a word has nobody left who could leave one
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -41,16 +42,15 @@ class Word(msgspec.Struct, frozen=True):
     at_ms: int
 
 
-def make_folder(home: str, job: JobId) -> str:
-    """A new folder for a job, ours alone. Raises CannotBind: without it nothing is started."""
-    parent = Path(home) / JOBS
-    try:
-        parent.mkdir(mode=0o700, exist_ok=True)
-        folder = parent / job
-        folder.mkdir(mode=0o700)
-    except OSError as exc:
-        raise CannotBind(f"the job's folder can't be made: {exc.strerror}") from exc
-    return str(folder)
+def folder_name(job: JobId, process: ProcessFacts) -> str:
+    """As the supervisor names it."""
+    return f"{job}.{process.group}.{process.start_time}"
+
+
+def newest_output(home: str, job: JobId) -> Path | None:
+    """What a running job says goes there; of attempts that died before they were submitted something older may be left."""
+    found = [*(Path(home) / JOBS).glob(f"{job}.*/{OUTPUT}")] if _ID.match(job) else []
+    return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
 class JobFiles:
@@ -64,36 +64,37 @@ class JobFiles:
 
     def _look(self, job: JobId, process: ProcessFacts, secrets: tuple[str, ...]) -> JobSeen:
         """The word first, then whether it lives, then the word again: it may have been left in between."""
-        word = self._word(job)
+        folder = folder_name(job, process)
+        word = self._word(folder)
         if word is None:
             if processes.lives(process):
                 return JobSeen(state="running")
             _reap(process)
-            word = self._word(job)
+            word = self._word(folder)
         if word is None:
             return JobSeen(state="gone")
         _reap(process)
         stopped = word.ended == "asked" and word.status < 0
-        return JobSeen(state="ended", returned=self._returned(job, word, secrets), was_asked=stopped)
+        return JobSeen(state="ended", returned=self._returned(folder, word, secrets), was_asked=stopped)
 
-    def _word(self, job: JobId) -> Word | None:
+    def _word(self, folder: str) -> Word | None:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            return msgspec.json.decode(self._read(job, STATUS, 0, _WORD_BYTES_MAX), type=Word)
+            return msgspec.json.decode(self._read(folder, STATUS, 0, _WORD_BYTES_MAX), type=Word)
         return None
 
-    def _read(self, job: JobId, name: str, after: int, bytes_max: int) -> bytes:
-        fd = os.open(self._folder / _checked(job) / name, _READ)
+    def _read(self, folder: str, name: str, after: int, bytes_max: int) -> bytes:
+        fd = os.open(self._folder / _checked(folder) / name, _READ)
         try:
             return os.pread(fd, bytes_max, after)
         finally:
             os.close(fd)
 
-    def _returned(self, job: JobId, word: Word, secrets: tuple[str, ...]) -> ToolReturned:
+    def _returned(self, folder: str, word: Word, secrets: tuple[str, ...]) -> ToolReturned:
         if word.failed:
             return ToolReturned(outcome="error", text=f"nothing was run: {word.failed}")
         said = Output(secrets=secrets, on_output=lambda _: None)
         with contextlib.suppress(OSError):
-            said.feed(self._read(job, OUTPUT, 0, limits.JOB_OUTPUT_BYTES_MAX))
+            said.feed(self._read(folder, OUTPUT, 0, limits.JOB_OUTPUT_BYTES_MAX))
         said.close()
         dropped = word.bytes - limits.JOB_OUTPUT_BYTES_MAX
         notes = [f"[{dropped} further bytes were dropped]"] if dropped > 0 else []
@@ -114,9 +115,9 @@ class JobFiles:
     def death_of(self, process: ProcessFacts) -> int | None:
         return processes.death_of(process)
 
-    async def output(self, job: JobId, *, after: int, bytes_max: int) -> bytes:
+    async def output(self, job: JobId, process: ProcessFacts, *, after: int, bytes_max: int) -> bytes:
         with contextlib.suppress(OSError):
-            return await THREADS.run(lambda: self._read(job, OUTPUT, after, bytes_max))
+            return await THREADS.run(lambda: self._read(folder_name(job, process), OUTPUT, after, bytes_max))
         return b""
 
     async def ask_to_end(self, process: ProcessFacts) -> None:
@@ -126,32 +127,39 @@ class JobFiles:
         await THREADS.run(lambda: processes.end_survivors(call, process))
 
     async def clear(self, job: JobId) -> None:
-        await THREADS.run(lambda: shutil.rmtree(self._folder / _checked(job), ignore_errors=True))
+        await THREADS.run(lambda: self._clear(job))
+
+    def _clear(self, job: JobId) -> None:
+        for folder, its_job in self._folders():
+            if its_job == job:
+                shutil.rmtree(self._folder / folder, ignore_errors=True)
 
     async def present(self) -> Sequence[JobId]:
         return await THREADS.run(self._present)
 
     def _present(self) -> Sequence[JobId]:
+        return tuple(sorted({job for folder, job in self._folders() if not self._is_dead(folder)}))
+
+    def _folders(self) -> Sequence[tuple[str, JobId]]:
         try:
-            found = [JobId(name) for name in sorted(os.listdir(self._folder)) if _JOB.match(name)]  # noqa: PTH208  names are enough
+            found = [_FOLDER.match(name) for name in os.listdir(self._folder)]  # noqa: PTH208  names are enough
         except FileNotFoundError:
             return ()
-        return tuple(job for job in found if not self._is_dead(job))
+        return [(match[0], JobId(match[1])) for match in found if match is not None]
 
-    def _is_dead(self, job: JobId) -> bool:
+    def _is_dead(self, folder: str) -> bool:
         """Never submitted, or its supervisor was killed long ago: removed on the way."""
-        folder = self._folder / job
         with contextlib.suppress(OSError):
-            if time.time() - folder.stat().st_mtime > _DEAD_SECONDS and self._word(job) is None:
-                shutil.rmtree(folder, ignore_errors=True)
+            if time.time() - (self._folder / folder).stat().st_mtime > _DEAD_SECONDS and self._word(folder) is None:
+                shutil.rmtree(self._folder / folder, ignore_errors=True)
                 return True
         return False
 
 
-def _checked(job: JobId) -> str:
-    if not _JOB.match(job):
-        raise FileNotFoundError(job)
-    return job
+def _checked(folder: str) -> str:
+    if not _FOLDER.match(folder):
+        raise FileNotFoundError(folder)
+    return folder
 
 
 def _reap(process: ProcessFacts) -> None:

@@ -10,9 +10,8 @@ from holdfast import limits
 from holdfast.adapters.tools.arguments import REQUIRED, ArgumentTypes
 from holdfast.adapters.tools.builtin import Builtin, Values, definition_of
 from holdfast.adapters.tools.display import display_of
-from holdfast.adapters.tools.job_files import JOBS
+from holdfast.adapters.tools.job_files import newest_output
 from holdfast.adapters.tools.output import Output
-from holdfast.adapters.tools.supervise import OUTPUT
 from holdfast.errors import InvariantBroken
 from holdfast.ports.tools import CannotBind, JobFacts, Scene
 from holdfast.session.plan import Binding
@@ -77,10 +76,10 @@ def _status(values: Values, binding: Binding, scene: Scene) -> str:
 def _said_last(job: JobFacts, scene: Scene) -> str:
     """The end of what it has said so far; empty for one that is a task of the program, or has said nothing."""
     output = Output(secrets=scene.secrets, on_output=lambda _: None)
-    try:
-        fd = os.open(f"{scene.home}/{JOBS}/{job.job}/{OUTPUT}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
+    path = newest_output(scene.home, job.job) if scene.home is not None else None
+    if path is None:
         return ""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         size = os.fstat(fd).st_size
         output.feed(os.pread(fd, limits.TOOL_OUTPUT_VIEW_BYTES, max(0, size - limits.TOOL_OUTPUT_VIEW_BYTES)))

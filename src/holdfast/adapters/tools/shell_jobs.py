@@ -15,7 +15,7 @@ from pathlib import Path
 from holdfast import limits
 from holdfast.adapters.tools import supervise
 from holdfast.adapters.tools.environment import TOOL_VARIABLE
-from holdfast.adapters.tools.job_files import make_folder
+from holdfast.adapters.tools.job_files import JOBS
 from holdfast.adapters.tools.launcher import LaunchPlan, launcher_words, wait_until_ready
 from holdfast.adapters.tools.processes import end_call, facts_of
 from holdfast.adapters.tools.threads import THREADS
@@ -37,14 +37,14 @@ async def start_job(plan: LaunchPlan, home: str, job: JobId, *, seconds: float, 
 
 
 def _start(plan: LaunchPlan, home: str, job: JobId, seconds: float, is_unchanged: Callable[[], bool]) -> "LaunchedJob":
-    folder = make_folder(home, job)
+    place = str(Path(home) / JOBS / job)
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()
     words = [*plan.prefix, *launcher_words(plan, go_read, status_write)]
     bounds = [str(seconds), str(limits.JOB_OUTPUT_BYTES_MAX), "wrapped" if plan.prefix else "bare", f"{TOOL_VARIABLE}={plan.call}"]
     try:
         process = subprocess.Popen(  # noqa: S603  the words are bound and shown
-            [os.path.realpath(sys.executable), "-I", "-S", _SCRIPT, str(go_read), str(status_write), folder, *bounds, *words],
+            [os.path.realpath(sys.executable), "-I", "-S", _SCRIPT, str(go_read), str(status_write), place, *bounds, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -57,7 +57,6 @@ def _start(plan: LaunchPlan, home: str, job: JobId, seconds: float, is_unchanged
     except OSError as exc:
         os.close(go_write)
         os.close(status_read)
-        os.rmdir(folder)  # noqa: PTH106
         raise CannotBind(f"the job can't be started: {exc.strerror}") from exc
     finally:
         os.close(go_read)

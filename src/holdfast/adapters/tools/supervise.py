@@ -18,9 +18,13 @@ OUTPUT, STATUS, TEMPORARY = "output", "status", ".status.tmp"
 
 
 def main(arguments: list[str]) -> None:
-    go_fd, status_fd, folder_path, seconds, bytes_max, wrapped, variable, *words = arguments
+    go_fd, status_fd, place, seconds, bytes_max, wrapped, variable, *words = arguments
     go, status = int(go_fd), int(status_fd)
-    folder = os.open(folder_path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        folder_path, folder = _make_folder(place)
+    except OSError as exc:
+        os.write(status, f"nthe job's folder can't be made: {exc.strerror}".encode())
+        os._exit(125)
     output = os.open(OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
     woken = _wake_on_signals()
     child = _Child(go, status, words, variable)
@@ -41,6 +45,26 @@ def main(arguments: list[str]) -> None:
     os.fsync(output)
     _leave_word(folder, ended, code, total, failed)
     os._exit(0)
+
+
+def _make_folder(place: str) -> tuple[str, int]:
+    """Named after the job and after us, so that what an attempt which died left behind is never in the way, nor taken for ours."""
+    os.makedirs(os.path.dirname(place), 0o700, exist_ok=True)  # noqa: PTH103, PTH120
+    path = f"{place}.{os.getpid()}.{_start_time()}"
+    os.mkdir(path, 0o700)  # noqa: PTH102
+    return path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def _start_time() -> int:
+    """As `processes.py` reads it from outside; 0 where there is no /proc."""
+    try:
+        fd = os.open("/proc/self/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        return int(os.read(fd, 4096).rpartition(b")")[2].split()[19])
+    finally:
+        os.close(fd)
 
 
 class _Child:

@@ -1,7 +1,7 @@
 """
 `python -m bench [PART ...] [--json FILE] [--write-docs] [--scale 0.1] [--in FOLDER]`: our numbers against the machine's, as ratios of one run.
 
-Parts: append many lengths reacquire open segments fold turn startup parked gateway. All of them without any.
+Parts: append many lengths reacquire open segments fold turn startup parked gateway jobs. All of them without any.
 """
 
 import argparse
@@ -26,6 +26,7 @@ PARTS = {
     "startup": "startup",
     "parked": "parked",
     "gateway": "gateway",
+    "jobs": "jobs",
 }
 
 

@@ -75,9 +75,10 @@ def storm(home: Path, workspace: Path, *, jobs: int, sessions: int, kills: int |
                 raise AssertionError(f"the worker ended with {worker.returncode}")
             return _count_runs(asyncio.run(_read(home, done)), workspace)
         except subprocess.TimeoutExpired:
+            done += 1
+        finally:
             worker.kill()
             worker.wait()
-            done += 1
     raise AssertionError(f"{jobs} jobs were not done after {_WORK_SECONDS_MAX:g} s and {done} kills")
 
 

@@ -27,6 +27,7 @@ from holdfast.ports.tools import ProcessFacts, ToolReturned
 JOBS = "jobs"
 _ID = re.compile(r"j-[a-z2-7]{26}\Z")
 _FOLDER = re.compile(r"(j-[a-z2-7]{26})\.\d+\.\d+\Z")
+_CUT_OFF = (128 + 15, 128 + 9)  # how bubblewrap, and a shell, tell of a child that a signal ended
 _WORD_BYTES_MAX = 16 * 1024
 _DEAD_SECONDS = 25 * 3600.0  # no job runs for more than a day, so a folder this old without a word has nobody left who could leave one
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -74,7 +75,7 @@ class JobFiles:
         if word is None:
             return JobSeen(state="gone")
         _reap(process)
-        stopped = word.ended == "asked" and word.status < 0
+        stopped = word.ended == "asked" and (word.status < 0 or word.status in _CUT_OFF)
         return JobSeen(state="ended", returned=self._returned(folder, word, secrets), was_asked=stopped)
 
     def _word(self, folder: str) -> Word | None:

@@ -17,6 +17,7 @@ from holdfast.adapters.files import FileStore
 from holdfast.adapters.files.index import SqliteIndex
 from holdfast.adapters.files.notify import FileNotifier
 from holdfast.adapters.inmemory import InMemoryDisk, InMemoryIndex, InMemoryNotifier, InMemoryStore
+from holdfast.adapters.inmemory.jobs import InMemoryJobs
 from holdfast.home import Agent, Home, specs_from_agents
 from holdfast.runtime.service import Service
 from holdfast.runtime.world import ModelTimes, World
@@ -114,6 +115,7 @@ class Stage:
                 policy=lambda: self.policy,
                 folder_identity=folder_identity,
                 model_times=ModelTimes(retry_seconds=0.0),
+                jobs=InMemoryJobs(),
             )
             async with Service(world) as service:
                 yield service

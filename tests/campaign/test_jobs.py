@@ -4,6 +4,7 @@ Jobs with real processes and a real kill -9 of whoever drives: before the launch
 Commands and tests meet at FIFOs. A process dies either by our signal, or by its own hand at the very write that is meant.
 """
 
+import asyncio
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import pytest
 
 from holdfast.testing.job_storm import storm
 from tests.campaign.conftest import Cli, Gate, is_alive, wait_until_gone
+from tests.campaign.test_attacks import _forged as forged
 
 DIES_BEFORE = """
 import os
@@ -199,6 +201,46 @@ def test_a_supervisor_that_is_killed_leaves_its_job_in_doubt_and_the_command_is_
     (ended,) = of(cli, "job_ended")
     assert (ended["outcome"], cli.ran(), len(reports(cli))) == ("in_doubt", 1, 1)
     holds(cli)
+
+
+@pytest.mark.parametrize("field", ["boundary", "requester"])
+def test_a_job_whose_record_lost_a_field_is_reported_to_nobody(cli: Cli, began: Gate, hold: Gate, field: str) -> None:
+    """A2: re-MACed by whoever has the key. Its end is known and shown; no turn comes of it, and no default takes the field's place."""
+    approval = asked(cli)
+    assert cli.answer(approval).code == 0
+    began.hear()
+    (job,) = of(cli, "job_submitted")
+
+    def change(kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        if kind == "job_submitted":
+            del body["context"][field]
+        return body
+
+    asyncio.run(forged(cli.home, change))
+    hold.say("unheard")
+    wait_until_gone(job["process"]["group"])
+    cli("resume", "ops/api")
+    (ended,) = of(cli, "job_ended")
+    assert (ended["code"], reports(cli), len(of(cli, "turn_started"))) == ("no_authority", [], 1)
+    (shown,) = cli.json("jobs", "list", "ops/api", "--all")["jobs"]
+    assert (shown["id"], shown["refused"], shown["boundary"]) == (job["job"], True, None)
+
+
+def test_an_unsealed_session_leaves_its_jobs_behind_ended_and_in_doubt(cli: Cli, began: Gate, hold: Gate) -> None:
+    """Nobody looks after the old life any more, so nothing of it runs on."""
+    del hold
+    approval = asked(cli)
+    assert cli.answer(approval).code == 0
+    command = int(began.hear())
+    (path,) = sorted((cli.home / "sessions" / "ops/api").glob("*.jsonl"))
+    path.write_bytes(path.read_bytes().replace(b'"reply":"it runs"', b'"reply":"it RUNS"'))  # after the job's record
+    assert cli("resume", "ops/api").code == 4
+    assert cli("sessions", "unseal", "ops/api", "--reason", "a bit was flipped").code == 0
+    shown = cli.json("sessions", "show", "ops/api")
+    assert (shown["sealed"], shown["owes"], shown["jobs"], reports(cli)) == (None, [], [], [])
+    wait_until_gone(command)
+    last = [each for each in of(cli, "job_ended") if each["code"] == "carried_over"]
+    assert [each["outcome"] for each in last] == ["in_doubt"]
 
 
 def test_thirty_jobs_and_three_kills_lose_and_double_nothing(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ def test_the_built_in_tools_are_as_promised() -> None:
     }
     assert facts == {
         "ask_person": ("once", "auto", "question", "team"),
+        "job_cancel": ("idempotent", "ask", "job_cancel", "team"),
+        "job_status": ("pure", "auto", "plain", "team"),
         "list_files": ("pure", "auto", "read_file", "team"),
         "now": ("pure", "auto", "plain", "public"),
         "read_file": ("pure", "auto", "read_file", "team"),

@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 from holdfast.errors import BrokenChain, InvariantBroken
 from holdfast.session import decide as deciding
@@ -19,6 +20,7 @@ from holdfast.session.events import (
     CallMade,
     CallsProposed,
     Event,
+    JobSubmitted,
     ModelAnswered,
     ModelCallFailed,
     ModelCallLost,
@@ -40,7 +42,7 @@ from holdfast.testing.scenarios import Teller
 
 TURN_EVENTS = (
     ModelCallStarted, ModelAnswered, ModelCallFailed, ModelCallLost, CallsProposed, CallAllowed, ApprovalRequested, ApprovalAnswered, ApprovalClosed,
-    ToolStarted, CallFinished, TurnCompacted, TurnParked, TurnResumed, TurnCancelled, TurnEnded,
+    ToolStarted, JobSubmitted, CallFinished, TurnCompacted, TurnParked, TurnResumed, TurnCancelled, TurnEnded,
 )  # fmt: skip
 
 
@@ -107,6 +109,10 @@ def tried(event: type[Event], facts: dict[str, Any]) -> Any:
         ApprovalAnswered: ApprovalAnswered(approval=prompt, turn="t1", call=call, option="approve_once", by="alice", answer_id="x", digest="d"),
         ApprovalClosed: ApprovalClosed(approval=prompt, turn="t1", call=call, closed_as="expired"),
         ToolStarted: ToolStarted(turn="t1", call=call, tool="delete", arguments="{}", digest="d", contract="once", allowed_by="policy", epoch=1),
+        JobSubmitted: JobSubmitted(
+            job="j-new", turn="t1", call=call, tool="delete", arguments="{}", digest="d", contract="once", context=Raw(b"{}"), agent="ops", model="demo",
+            epoch=1, host="process", process={}, seconds_max=1.0, bytes_max=1,
+        ),
         CallFinished: CallFinished(turn="t1", call=call, outcome="denied", text=""),
         TurnCompacted: TurnCompacted(turn="t1", summary="x", part="base", messages=1, tokens_before=2, tokens_after=1, trigger="size"),
         TurnParked: TurnParked(turn="t1"),

@@ -156,7 +156,11 @@ def test_a_quote_of_somebody_else_taints_what_a_job_brings_back() -> None:
 def test_live_facts_of_later_messages_change_nothing_of_a_jobs_report() -> None:
     """A1: the stored context, the stored agent and model; and the report changes nothing that the session keeps for its people."""
     pure = digging()
-    pure.do(AcceptInput(text="hello", source=MessageSource.team("bob", "ops"), agent="other", model="another", policy=POLICY))
+    first = pure.state.running
+    assert first is not None
+    pure.do(StartModelCall(turn=first, epoch=1, policy=POLICY))
+    pure.do(TakeAnswer(turn=first, number=2, answer=ModelAnswer(text="it is being dug"), policy=POLICY))
+    pure.do(AcceptInput(text="hello", source=MessageSource.team("bob", "ops"), agent="other", model="another", policy=POLICY), StartTurn(epoch=1))
     pure.do(EndJob(job=only_job(pure).job, outcome="ok", text="dug"))
     report = pure.state.queued[-1]
     assert isinstance(report.context, TurnContext)

@@ -29,5 +29,10 @@ def measure(ground: Ground) -> list[Row]:
             reached=not flaws,
             note=f"{found.kills} drivers killed with -9; {ended}" + (f"; {flaws[0]}" if flaws else ""),
         ),
-        Row(PART, "submitted, run and reported", f"{jobs / seconds:.1f}/s", note=f"{SESSIONS} sessions; start, sandbox and restarts of the driver included"),
+        Row(
+            PART,
+            "submitted, run and reported",
+            f"{jobs / seconds:.1f}/s",
+            note=f"{SESSIONS} sessions; start, sandbox and restarts of the driver included",
+        ),
     ]

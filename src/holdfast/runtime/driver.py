@@ -35,6 +35,7 @@ from holdfast.session.commands import (
     Expire,
     ParkTurn,
     Recover,
+    ReportEndedJob,
     ResumeTurn,
     StartModelCall,
     StartTurn,
@@ -53,6 +54,7 @@ from holdfast.session.effects import (
     Finish,
     LookAtCalls,
     Park,
+    ReportJob,
     ReportToParent,
     Resume,
     RunTools,
@@ -154,7 +156,7 @@ class Driver:
             return
         for turn in orphaned:
             for call in turn.calls:
-                if call.status is CallStatus.STARTED and call.epoch < epoch:
+                if call.status is CallStatus.STARTED and call.epoch < epoch and call.job is None:
                     self._end_survivors(call)
         await self._ledger.drive(Expire(), Recover(epoch=epoch))
 
@@ -259,6 +261,8 @@ class Driver:
                 return commit(EndTurn(turn=turn, policy=world.policy()))
             case BearDelegate() | StopDelegate() | ReportToParent():
                 return self._reach_out(effect)
+            case ReportJob(job=job):
+                return commit(ReportEndedJob(job=job))
             case Deliver():
                 pass  # started before anything else, beside whatever runs
         return None

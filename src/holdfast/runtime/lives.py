@@ -14,6 +14,7 @@ import msgspec
 from holdfast.errors import BrokenChain, NewerVersion, Refused
 from holdfast.ids import InstanceId, SessionId, session_id
 from holdfast.ports.journal_store import Draft, Journal, Record
+from holdfast.ports.tools import ProcessFacts
 from holdfast.runtime.delegating import refuse_delegates_name
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.minting import new_instance
@@ -41,7 +42,7 @@ from holdfast.session.events import (
 )
 from holdfast.session.evolve import evolve, initial
 from holdfast.session.schedule import in_words
-from holdfast.session.state import Delegate, SessionState
+from holdfast.session.state import Delegate, Job, SessionState
 from holdfast.session.transitions import IllegalTransition
 
 
@@ -74,6 +75,10 @@ class Carried:
         return tuple(self._state.delegates.values())
 
     @property
+    def running_jobs(self) -> tuple[Job, ...]:
+        return tuple(job for job in self._state.jobs.values() if job.ended is None)
+
+    @property
     def at_turn_boundary(self) -> bool:
         return not self._state.turns and not self._state.queued
 
@@ -90,12 +95,22 @@ async def unseal(service: Service, session: str, *, by: str, reason: str) -> Ses
         attached = tuple(each for each in await _attached(journal) if each not in known)
     finally:
         await journal.close()
+    await _end_jobs(service, carried)
     why = f"unsealed by {by}: {reason}"
     report = await _begin(
         service, name, carried, origin="unseal", by=by, reason=why, from_session=name, from_instance=journal.instance, attached=attached
     )
     await service.delegation.stop_orphans(carried.delegates)
     return report
+
+
+async def _end_jobs(service: Service, carried: Carried) -> None:
+    """The old life is over, and nobody will look after its jobs any more: what still runs is ended before it is called in doubt."""
+    place = service.world.jobs
+    for job in carried.running_jobs:
+        if place is not None and job.host == "process":
+            await place.end(job.call, ProcessFacts(**job.process))
+            await place.clear(job.job)
 
 
 async def fork(service: Service, session: str, into: str, *, at_seq: int, by: str) -> SessionReport:

@@ -6,7 +6,9 @@ from holdfast import limits
 from holdfast.errors import InvariantBroken
 from holdfast.session import approvals, decide_delegates
 from holdfast.session.authority import LostContext, TurnContext
+from holdfast.session.closing import with_edit
 from holdfast.session.commands import DecideCalls, FinishCall, ProposeCalls, StartTool
+from holdfast.session.decide_jobs import submitting, too_many_jobs
 from holdfast.session.decide_turns import calls_bound, calls_made, cancelling, settle_calls, too_many_calls
 from holdfast.session.decided import NOTHING, Decided
 from holdfast.session.events import (
@@ -20,7 +22,7 @@ from holdfast.session.events import (
     ToolStarted,
     TurnEnded,
 )
-from holdfast.session.evolve import call_key
+from holdfast.session.evolve_jobs import call_key
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.plan import Binding, ToolDefinition
 from holdfast.session.policy import Allow, Ask, Deny, Looked, Policy, Rule, Verdict, judge, may_answer
@@ -103,6 +105,8 @@ def _decide_one(state: SessionState, turn: Turn, call: Call, looked: Looked, com
         return _problem(turn, call, looked.problem)
     if over := _delegate_bound(state, turn, looked):
         return _finished(turn, call, "denied", f"Not run: {over[1]}.", over[0])
+    if looked.background and turn.loop == "ours" and (many := too_many_jobs(state, command.policy)):
+        return _finished(turn, call, "denied", f"Not run: {many}.", "too_many_jobs")
     context = turn.context
     verdict = _judge(state, context, call, looked, command.policy, command.grants)
     match verdict:
@@ -219,6 +223,8 @@ def start_tool(state: SessionState, command: StartTool, now: int) -> Decided:
         return Decided(_voided(turn, call, f"Not run: {turn.context.reason}.", "no_authority"))
     if stopped := _stopped(state, turn, turn.context, call, command, now):
         return Decided(stopped)
+    if command.job is not None and (many := too_many_jobs(state, command.policy)):
+        return Decided(_voided(turn, call, f"Not run: {many}.", "too_many_jobs"))
     looked = command.looked
     definition, arguments, _ = _found(looked)
     if definition.kind == "delegate":
@@ -237,7 +243,9 @@ def start_tool(state: SessionState, command: StartTool, now: int) -> Decided:
         run=call.run + 1,
         process=command.process,
     )
-    return Decided((started,), outcome=started.run)
+    if command.job is None:
+        return Decided((started,), outcome=started.run)
+    return Decided((started, *submitting(state, turn, turn.context, call, started, command.job)), outcome=started.run)
 
 
 def _stopped(state: SessionState, turn: Turn, context: TurnContext, call: Call, command: StartTool, now: int) -> tuple[SessionEvent, ...]:
@@ -314,9 +322,7 @@ def finish_call(state: SessionState, command: FinishCall) -> Decided:
     call = state.open_call(command.turn, command.call)
     if turn is None or call is None or call.status is not S.STARTED or call.run != command.run:
         return Decided(outcome="dropped")
-    text = command.text
-    if call.edited_by is not None:
-        text = f"({call.edited_by} changed the arguments to {call.arguments} before approving.)\n{text}"
+    text = with_edit(call, command.text)
     finished = CallFinished(turn=turn.turn, call=call.call, outcome=command.outcome, text=text, code=command.code, output=command.output)
     if turn.cancelled_by is None:
         return Decided((finished,))

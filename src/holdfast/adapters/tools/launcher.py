@@ -62,7 +62,7 @@ def _start(plan: LaunchPlan) -> "Launched":
     status_read, status_write = os.pipe()
     try:
         process = subprocess.Popen(  # noqa: S603  the words are bound and shown
-            [*plan.prefix, *_launcher_words(plan, go_read, status_write)],
+            [*plan.prefix, *launcher_words(plan, go_read, status_write)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -79,14 +79,14 @@ def _start(plan: LaunchPlan) -> "Launched":
         os.close(go_read)
         os.close(status_write)
     launched = Launched(plan, process, go_write, status_read)
-    said = _status(status_read, _READY_SECONDS)
+    said = wait_until_ready(status_read)
     if said == "r":
         return launched
     output = launched.give_up()
     raise CannotBind(f"the command can't be started: {said[1:] or output or 'the launcher died'}")
 
 
-def _launcher_words(plan: LaunchPlan, go_read: int, status_write: int) -> Sequence[str]:
+def launcher_words(plan: LaunchPlan, go_read: int, status_write: int) -> Sequence[str]:
     return (
         os.path.realpath(sys.executable),
         "-I",
@@ -103,6 +103,11 @@ def _launcher_words(plan: LaunchPlan, go_read: int, status_write: int) -> Sequen
         *plan.denied,
         *plan.words,
     )
+
+
+def wait_until_ready(fd: int) -> str:
+    """What a launcher says first: `r` for ready, `n...` for not; empty if it died or took too long."""
+    return _status(fd, _READY_SECONDS)
 
 
 def _status(fd: int, timeout_seconds: float) -> str:

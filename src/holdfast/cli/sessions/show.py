@@ -48,6 +48,7 @@ def _text(report: "SessionReport") -> str:
         ("queued", str(report.queued)),
         ("parked", ", ".join(report.parked)),
         ("owes", ", ".join(report.owes)),
+        *(("job", f"{job.id} {job.tool}, since {job.submitted_at}" + (", asked to end" if job.cancelled_by else "")) for job in report.jobs),
         ("agent", f"{report.agent} ({report.model})" if report.agent else ""),
         ("tokens", f"{report.usage.input_tokens} in, {report.usage.output_tokens} out"),
         ("works for", f"{report.parent.session}, {report.parent.turn} ({' > '.join(report.parent.path)})" if report.parent else ""),

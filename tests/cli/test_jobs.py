@@ -1,13 +1,14 @@
 """`holdfast jobs`, and what other commands say of jobs, as a person or a script has them."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.campaign.conftest import Gate
+from tests.campaign.conftest import Gate, wait_until_gone
 from tests.cli.conftest import Cli
 
 JOB_FIELDS = {
@@ -115,3 +116,31 @@ def test_a_backup_has_no_running_job_in_it(cli: Cli, hold: Gate, tmp_path: Path)
     hold.say()
     assert cli("jobs", "follow", job["id"], "--as", "alice").code == 0
     assert (cli.ran(), [*(cli.home / "jobs").iterdir()]) == (1, [])
+
+
+def test_a_session_whose_job_runs_is_no_idle_session_to_be_pruned(cli: Cli, hold: Gate) -> None:
+    """The job would lose the session that it reports to."""
+    job = started(cli, "read line < hold; echo $line")
+    cli.json("send", "old", "hello")
+    cli.settings('[retention]\nsessions = "1s"\n')
+    deadline = time.monotonic() + 30
+    while not (told := cli.json("sessions", "prune"))["sessions"] and time.monotonic() < deadline:
+        continue
+    assert told["sessions"] == ["local/old"]  # and is younger
+    hold.say("two")
+    assert cli("jobs", "follow", job["id"], "--as", "alice").out.startswith("two")
+    assert cli.json("resume")["reply"] == "I have heard"
+
+
+def test_a_deleted_sessions_job_is_ended_first(cli: Cli, hold: Gate) -> None:
+    del hold
+    began = Gate(cli.cwd / "began")
+    try:
+        job = started(cli, "echo $$ > began; read line < hold")
+        command = int(began.hear())
+    finally:
+        began.close()
+    assert cli.json("sessions", "delete", "ops/api", "--yes")["deleted"] is True
+    wait_until_gone(command)
+    assert cli("jobs", "show", job["id"]).code == 6
+    assert list((cli.home / "jobs").iterdir()) == []

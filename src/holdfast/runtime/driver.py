@@ -270,7 +270,8 @@ class Driver:
     async def _begin_turn(self, state: SessionState) -> None:
         taken = next_inputs(state)
         turn, context = taken[0].turn, taken[0].context
-        recalled = await recall_for(self._world, state, turn, context, [each.text for each in taken]) if taken[0].loop == "ours" else ()
+        texts = [each.text for each in taken]
+        recalled = await recall_for(self._world, state, turn, context, taken[0].kind, texts) if taken[0].loop == "ours" else ()
         # A crash before this leaves a message that waits, and the next driver recalls for it; after it, what was recalled is what the turn goes on with.
         await self._ledger.drive(StartTurn(epoch=self._epoch), *recalled, StartModelCall(turn=turn, epoch=self._epoch, policy=self._world.policy()))
 

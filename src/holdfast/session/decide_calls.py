@@ -8,7 +8,7 @@ from holdfast.session import approvals, decide_delegates
 from holdfast.session.authority import LostContext, TurnContext
 from holdfast.session.closing import with_edit
 from holdfast.session.commands import DecideCalls, FinishCall, ProposeCalls, StartTool
-from holdfast.session.decide_jobs import submitting, too_many_jobs
+from holdfast.session.decide_jobs import no_job, submitting
 from holdfast.session.decide_turns import calls_bound, calls_made, cancelling, settle_calls, too_many_calls
 from holdfast.session.decided import NOTHING, Decided
 from holdfast.session.events import (
@@ -103,10 +103,8 @@ def _decide_one(state: SessionState, turn: Turn, call: Call, looked: Looked, com
         return _finished(turn, call, "denied", f"Not run: {turn.context.reason}.", "no_authority")
     if looked.problem is not None:
         return _problem(turn, call, looked.problem)
-    if over := _delegate_bound(state, turn, looked):
+    if over := _delegate_bound(state, turn, looked) or _job_bound(state, turn, looked, command.policy):
         return _finished(turn, call, "denied", f"Not run: {over[1]}.", over[0])
-    if looked.background and turn.loop == "ours" and (many := too_many_jobs(state, command.policy)):
-        return _finished(turn, call, "denied", f"Not run: {many}.", "too_many_jobs")
     context = turn.context
     verdict = _judge(state, context, call, looked, command.policy, command.grants)
     match verdict:
@@ -148,6 +146,11 @@ def _judge(state: SessionState, context: TurnContext, call: Call, looked: Looked
 def _delegate_bound(state: SessionState, turn: Turn, looked: Looked) -> tuple[str, str] | None:
     is_delegate = looked.definition is not None and looked.definition.kind == "delegate"
     return decide_delegates.bound_reached(state, turn) if is_delegate else None
+
+
+def _job_bound(state: SessionState, turn: Turn, looked: Looked, policy: Policy) -> tuple[str, str] | None:
+    """Said before anybody is asked; the start looks again."""
+    return no_job(state, policy) if looked.background and turn.loop == "ours" else None
 
 
 def _found(looked: Looked) -> tuple[ToolDefinition, str, Binding]:
@@ -223,8 +226,8 @@ def start_tool(state: SessionState, command: StartTool, now: int) -> Decided:
         return Decided(_voided(turn, call, f"Not run: {turn.context.reason}.", "no_authority"))
     if stopped := _stopped(state, turn, turn.context, call, command, now):
         return Decided(stopped)
-    if command.job is not None and (many := too_many_jobs(state, command.policy)):
-        return Decided(_voided(turn, call, f"Not run: {many}.", "too_many_jobs"))
+    if command.job is not None and (over := no_job(state, command.policy)):
+        return Decided(_voided(turn, call, f"Not run: {over[1]}.", over[0]))
     looked = command.looked
     definition, arguments, _ = _found(looked)
     if definition.kind == "delegate":

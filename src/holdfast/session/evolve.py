@@ -265,9 +265,9 @@ def _input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
         loop=event.loop,
         quotes=event.quotes,
     )
-    fired = was_fired(state, event)  # it goes on with the agent and model it was set with, and changes nothing for the others
     if event.kind == "job":
         return _report_accepted(state, event, accepted)
+    fired = was_fired(state, event)  # it goes on with the agent and model it was set with, and changes nothing for the others
     workspaces, people, readers = state.workspaces, state.people, state.readers
     if isinstance(context, TurnContext):
         readers = _with_readers(readers, context, () if context.requester is None else (context.requester,))

@@ -8,14 +8,14 @@ import pytest
 
 from holdfast import limits
 from holdfast.errors import BrokenChain
-from holdfast.ids import CallId, JobId
-from holdfast.session.authority import Audience, LostContext, MessageSource, TurnContext
+from holdfast.ids import CallId, InstanceId, JobId, SessionId, TurnId
+from holdfast.session.authority import Audience, LostContext, MessageSource, TurnContext, context_from_source, narrowed
 from holdfast.session.codec import decode
-from holdfast.session.commands import AcceptInput, CancelJob, EndJob, ReportEndedJob, StartModelCall, StartTurn, TakeAnswer
+from holdfast.session.commands import AcceptInput, CancelJob, DecideCalls, EndJob, ReportEndedJob, StartModelCall, StartTool, StartTurn, TakeAnswer
 from holdfast.session.decide import decide
 from holdfast.session.decide_jobs import find_job
 from holdfast.session.effects import ReportJob
-from holdfast.session.events import InputAccepted, JobEnded, JobSubmitted
+from holdfast.session.events import CallFinished, DelegateOf, InputAccepted, JobEnded, JobSubmitted
 from holdfast.session.messages import ModelAnswer, NoteMessage, ProposedCall, Quote
 from holdfast.session.plan import Binding
 from holdfast.session.policy import Policy, Rule, judge
@@ -247,3 +247,25 @@ def test_a_job_is_submitted_before_anything_is_let_go_and_in_one_commit() -> Non
     submitted = decode(pure.records[-2].type, 1, pure.records[-2].body)
     assert isinstance(submitted, JobSubmitted)
     assert (submitted.host, submitted.process, submitted.call) == (JOB.host, JOB.process, CallId(submitted.call))
+
+
+def test_no_job_of_a_delegates_starts_even_if_its_call_was_allowed() -> None:
+    """The start looks again, under the lock that makes it durable: a call that was let through as an ordinary one becomes no job."""
+    parent = DelegateOf(
+        session=SessionId("ops/parent"), instance=InstanceId("life-0"), turn=TurnId("t1"), call=CallId("c-1"), path=("ops", "helper"),
+        tools=("dig",), prompts_max=20,
+    )  # fmt: skip
+    pure = PureSession(parent)
+    pure.policy = POLICY
+    above = context_from_source(SOURCES["alice"], session=parent.session, instance=parent.instance, turn=parent.turn, workspace=None)
+    own = narrowed(above, session=pure.state.session, instance=pure.state.instance, turn=TurnId("t1"), kind="delegate")
+    pure.do(AcceptInput(text="dig", source=None, agent="helper", model="demo", policy=POLICY, kind="delegate", context=own), StartTurn(epoch=1))
+    turn = TurnId("t1")
+    pure.do(StartModelCall(turn=turn, epoch=1, policy=POLICY))
+    pure.do(TakeAnswer(turn=turn, number=1, answer=ModelAnswer(text="", calls=(ProposedCall("dig", '{"place":"yard"}', None),)), policy=POLICY))
+    looked = [msgspec.structs.replace(each, background=False) for each in pure.looked(turn)]
+    pure.do(DecideCalls(turn=turn, looked=tuple(looked), policy=POLICY))
+    committed = pure.do(StartTool(turn=turn, looked=looked[0], policy=POLICY, grants=(), epoch=1, job=JOB))
+    (refused,) = committed.events
+    assert isinstance(refused, CallFinished)
+    assert (refused.outcome, refused.code, pure.state.jobs) == ("voided", "delegate_job", {})

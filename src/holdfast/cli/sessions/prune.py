@@ -12,6 +12,7 @@ from holdfast.errors import HoldfastError, Refused
 if TYPE_CHECKING:
     from holdfast.ids import SessionId
     from holdfast.runtime.service import Service
+    from holdfast.session.state import SessionState
 
 
 def register(app: typer.Typer) -> None:
@@ -24,7 +25,7 @@ def register(app: typer.Typer) -> None:
         """
         Delete what is older than `[retention]` in holdfast.toml allows: idle sessions, tools' full outputs, quarantined replies. Without that section nothing goes.
 
-        A session goes only when nothing is open, queued, waiting or owed in it, no reminder stands, and it is not sealed. Run it from a timer of your system.
+        A session goes only when nothing is open, queued, waiting or owed in it, no job runs, no reminder stands, and it is not sealed. Run it from a timer.
         """
         options = options_of(ctx)
         run(lambda: _prune(options, dry_run, as_))
@@ -63,16 +64,21 @@ async def _prune(options: Options, dry_run: bool, asserted: str | None) -> int:
 
 async def _old_sessions(service: "Service", *, before_ms: int) -> "list[SessionId]":
     """The index says who may be old; the journal decides."""
-    from holdfast.session.react import owes_report
-
     found = []
     for line in await service.sessions():
         try:
             async with service.shelf.use(line.session) as ledger:
                 state = ledger.state
-                idle = not (state.turns or state.queued or state.deliveries or state.reminders or state.delegates or owes_report(state))
-                if ledger.journal.sealed is None and idle and state.at < before_ms:
+                if ledger.journal.sealed is None and _is_idle(state) and state.at < before_ms:
                     found.append(line.session)
         except HoldfastError:
             continue
     return found
+
+
+def _is_idle(state: "SessionState") -> bool:
+    """Nothing of it is under way, to come or owed. A job that runs would lose the session it reports to."""
+    from holdfast.session.react import owes_report
+
+    under_way = state.turns or state.queued or state.jobs or state.delegates
+    return not (under_way or state.reminders or state.deliveries or owes_report(state))

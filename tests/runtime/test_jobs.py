@@ -9,13 +9,16 @@ import holdfast
 from holdfast.errors import Refused
 from holdfast.home import Agent, Home
 from holdfast.ids import JobId
+from holdfast.ports.model import ModelRequest, OnText
 from holdfast.runtime import job_call
 from holdfast.runtime.lives import fork
 from holdfast.session.authority import Audience, LostContext
 from holdfast.session.events import CallFinished, InputAccepted, JobCancelled, JobEnded, JobSubmitted, TurnEnded
+from holdfast.session.messages import ModelAnswer
 from holdfast.session.policy import Policy, Rule
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice, bob, seen
+from tests.runtime.test_memory import Heard
 
 team = holdfast.MessageSource.team("alice", "ops")
 AUTO = Policy(rules={audience: {tool: Rule(mode="auto") for tool in ("dig", "job_cancel")} for audience in Audience})
@@ -286,3 +289,29 @@ def test_the_kind_that_only_the_runtime_runs_is_the_tools_kind() -> None:
     from holdfast.adapters.tools.job_tools import job_cancel
 
     assert job_cancel().definition.kind == job_call.CANCELS_JOBS
+
+
+class Overtaken(Heard):
+    """A model whose second answer comes only after the job has ended, and its report is in."""
+
+    home: Home
+    let_go: asyncio.Event
+
+    async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:
+        if len(self.requests) == 1:
+            self.let_go.set()
+            await seen(self.home, "ops/a", InputAccepted, turn="t2")
+        return await super().call(request, on_text=on_text)
+
+
+@in_loop
+async def test_a_job_that_ends_before_its_own_turn_does_is_reported_without_another_word(stage: Stage) -> None:
+    """T7: whoever drives the first turn stops at its end; the report behind it is driven all the same, by the program that stays."""
+    digs = Digs()
+    stage.policy = AUTO
+    model = Overtaken({"call": [{"tool": "dig", "args": {"place": "yard"}}]}, "begun", "heard")
+    model.let_go = digs.gate("yard")
+    async with stage.open(Agent("ops", model=model, tools=digs.agent().tools)) as home:
+        model.home = home
+        assert (await home.send("ops/a", "dig", source=alice)).reply == "begun"
+        assert (await seen(home, "ops/a", TurnEnded, turn="t2")).reply == "heard"

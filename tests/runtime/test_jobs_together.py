@@ -52,9 +52,9 @@ async def test_a_delegate_starts_no_job_and_nobody_is_asked(policy: Policy, stag
     ops = Agent("ops", model=ScriptModel([hands, DIG, {"say": "then I do it"}, {"say": "heard"}]), tools=tools, delegates=[helper])
     async with stage.open(ops) as home:
         turn = await home.send("ops/a", "dig", source=alice)
-        events = await stage_events(home, "ops/a")
+        events = await events_of(home, "ops/a")
         (handed,) = of(events, DelegateStarted)
-        below = await stage_events(home, handed.session)
+        below = await events_of(home, handed.session)
         for approval in turn.approvals:  # the parent's own
             assert approval.session == "ops/a"
             turn = (await home.answer(approval, "approve_once", by=alice)).turn
@@ -68,7 +68,7 @@ async def test_a_delegate_starts_no_job_and_nobody_is_asked(policy: Policy, stag
     assert digs.dug == ["yard"]  # by the parent, once
 
 
-async def stage_events(home: holdfast.Home, session: str) -> list[Any]:
+async def events_of(home: holdfast.Home, session: str) -> list[Any]:
     return await journal(home, SessionId(session))
 
 
@@ -114,12 +114,10 @@ async def test_a_reminder_that_is_due_and_a_job_that_ended_are_two_turns_of_thei
     with pytest.raises(RuntimeError, match="power cut"):
         await set_begun_and_cut_off(stage, ops())
     stage.clock.advance(3600)
-    for expected in (("one", "other"), ()):
+    for _ in range(2):
         async with stage.open(ops()) as home:
-            for report in await home.resume():
-                assert report.outcome == "completed"
-            replies = tuple(each.reply for each in of(await stage_events(home, "ops/a"), TurnEnded))
-            assert replies == ("begun", "one", "other"), expected
+            await home.resume()
+            assert [each.reply for each in of(await events_of(home, "ops/a"), TurnEnded)] == ["begun", "one", "other"]
     events = await stage.events("ops/a")
     assert sorted(each.kind for each in of(events, InputAccepted)) == ["job", "message", "reminder"]
     assert all(len(each.inputs) == 1 for each in of(events, TurnStarted))
@@ -140,7 +138,7 @@ OTHERS = item("others", "the yard is haunted: canary-others", boundary="personal
 PRINTED = item("printed", "treasure lies deep: canary-printed")
 
 
-@pytest.mark.parametrize("point", [None, InputAccepted, TurnStarted, MemoryRecalled, ModelCallStarted], ids=lambda point: point and point.__name__)
+@pytest.mark.parametrize("point", [None, TurnStarted, MemoryRecalled, ModelCallStarted], ids=lambda point: point and point.__name__)
 @in_loop
 async def test_a_jobs_turn_recalls_for_its_stored_requester_by_its_call_and_not_by_what_it_printed(point: type[Any] | None) -> None:
     """M1, A3: with and without a crash, the same; what a job printed is nobody's question. And its turn is tainted (M2)."""
@@ -157,15 +155,15 @@ async def test_a_jobs_turn_recalls_for_its_stored_requester_by_its_call_and_not_
     async with open_in_memory(agents=[ops], disk=disk, policy=allowed) as home:
         home.service.jobs.drives = False
         await home.send("ops/a", "go", source=alice)
-        await seen(home, "ops/a", InputAccepted, kind="job")
+        await seen(home, "ops/a", InputAccepted, turn="t2")
         keep(home, OWN, OTHERS, PRINTED)
-    if point is not None and point is not InputAccepted:
+    if point is not None:
         with pytest.raises(Crashed):
             async with open_in_memory(agents=[ops], disk=disk, policy=allowed, crash=crash_after(point)) as home:
                 await home.resume("ops/a")
     async with open_in_memory(agents=[ops], disk=disk, policy=allowed) as home:
         await home.resume("ops/a")
-        events = await stage_events(home, "ops/a")
+        events = await events_of(home, "ops/a")
     (recalled,) = of(events, MemoryRecalled)
     assert (recalled.turn, [each.memory for each in recalled.items]) == ("t2", [OWN.id])
     said = model.said()

@@ -23,6 +23,7 @@ from holdfast.ports.tools import Prepared, ProcessFacts, ToolReturned
 from holdfast.runtime import listing
 from holdfast.runtime.attempt import finish
 from holdfast.runtime.feed import Delta, Feed
+from holdfast.runtime.following import wait_for
 from holdfast.runtime.ledger import Ledger, payload
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.world import World
@@ -134,8 +135,18 @@ class JobKeeper:
             self._group.create_task(self._driven(session), name=f"drive {session} after a job")
 
     async def _driven(self, session: SessionId) -> None:
+        """A task of ours that drives it already stops at what it came for: what the job left owed is then still to be driven, and by nobody else."""
         try:
-            await self._drive(session)
+            async with self._shelf.use(session) as ledger:
+                watch = ledger.watch()
+                try:
+                    await self._drive(session)
+                    while ledger.driving and self.drives:
+                        await wait_for(watch)
+                        watch.clear()
+                        await self._drive(session)
+                finally:
+                    ledger.unwatch(watch)
         except HoldfastError as exc:
             _log.warning("%s was not driven on after a job (%s): %s", session, exc.code, exc.message)
 

@@ -9,6 +9,7 @@ import holdfast
 from holdfast.home import Agent
 from holdfast.ids import SessionId
 from holdfast.session.authority import Audience
+from holdfast.session.commands import StartTurn
 from holdfast.session.events import (
     ApprovalRequested,
     CallFinished,
@@ -138,6 +139,14 @@ OTHERS = item("others", "the yard is haunted: canary-others", boundary="personal
 PRINTED = item("printed", "treasure lies deep: canary-printed")
 
 
+async def begun_alone(opened: holdfast.Home) -> None:
+    """All that is durable of the turn is that it began."""
+    async with opened as home, home.service.shelf.use(SessionId("ops/a")) as ledger:
+        assert await ledger.attempt.try_claim()
+        assert ledger.epoch is not None
+        await ledger.drive(StartTurn(epoch=ledger.epoch))
+
+
 @pytest.mark.parametrize("point", [None, TurnStarted, MemoryRecalled, ModelCallStarted], ids=lambda point: point and point.__name__)
 @in_loop
 async def test_a_jobs_turn_recalls_for_its_stored_requester_by_its_call_and_not_by_what_it_printed(point: type[Any] | None) -> None:
@@ -157,7 +166,9 @@ async def test_a_jobs_turn_recalls_for_its_stored_requester_by_its_call_and_not_
         await home.send("ops/a", "go", source=alice)
         await seen(home, "ops/a", InputAccepted, turn="t2")
         keep(home, OWN, OTHERS, PRINTED)
-    if point is not None:
+    if point is TurnStarted:
+        await begun_alone(open_in_memory(agents=[ops], disk=disk, policy=allowed))
+    elif point is not None:
         with pytest.raises(Crashed):
             async with open_in_memory(agents=[ops], disk=disk, policy=allowed, crash=crash_after(point)) as home:
                 await home.resume("ops/a")

@@ -1,7 +1,7 @@
 """
 `python -m bench [PART ...] [--json FILE] [--write-docs] [--scale 0.1] [--in FOLDER]`: our numbers against the machine's, as ratios of one run.
 
-Parts: append many lengths reacquire open segments fold turn startup parked sessions_list gateway recall reminders. All of them without any.
+Parts: append many lengths reacquire open segments fold turn startup parked sessions_list gateway recall reminders jobs. All of them without any.
 """
 
 import argparse
@@ -30,6 +30,7 @@ PARTS = {
     "gateway": "gateway",
     "recall": "memory",
     "reminders": "reminders",
+    "jobs": "jobs",
 }
 
 

@@ -67,6 +67,9 @@ if TYPE_CHECKING:
         Home as Home,
     )
     from holdfast.home import (
+        Job as Job,
+    )
+    from holdfast.home import (
         Reminder as Reminder,
     )
     from holdfast.home import (
@@ -108,6 +111,7 @@ _WHERE = {
     "Home": _HOME,
     "InDoubt": _ERRORS,
     "InvariantBroken": _ERRORS,
+    "Job": _HOME,
     "MessageSource": _AUTHORITY,
     "NewerVersion": _ERRORS,
     "NotSaved": _ERRORS,

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 from holdfast import home as _async
 from holdfast.errors import Unusable
-from holdfast.home import Agent, Answer, Approval, Followed, Grant, Reminder, Session, Turn
+from holdfast.home import Agent, Answer, Approval, Followed, Grant, Job, Reminder, Session, Turn
 from holdfast.session.authority import MessageSource
 
 T = TypeVar("T")
@@ -160,6 +160,15 @@ class Home:
 
     def revoke(self, grant: str, *, by: MessageSource) -> None:
         self._do(lambda: self._home.revoke(grant, by=by))
+
+    def jobs(self, session: str | None = None, *, by: MessageSource, everything: bool = False) -> tuple[Job, ...]:
+        return self._do(lambda: self._home.jobs(session, by=by, everything=everything))
+
+    def job(self, id: str, *, by: MessageSource) -> Job:  # noqa: A002  # the field's name
+        return self._do(lambda: self._home.job(id, by=by))
+
+    def cancel_job(self, id: str, *, by: MessageSource) -> Job:  # noqa: A002  # the field's name
+        return self._do(lambda: self._home.cancel_job(id, by=by))
 
     def session(self, session: str) -> Session:
         return self._do(lambda: self._home.session(session))

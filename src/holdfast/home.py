@@ -19,6 +19,8 @@ from holdfast.ports.journal_store import Record
 from holdfast.ports.tools import Tool
 from holdfast.runtime.feed import Heard
 from holdfast.runtime.foreign import ForeignTurn
+from holdfast.runtime.job_reports import JobReport
+from holdfast.runtime.job_verbs import Circle, cancel_job, list_jobs, show_job
 from holdfast.runtime.reminding import Wanted
 from holdfast.runtime.reports import AnswerReport, ApprovalReport, ErrorReport, GrantReport, ReminderReport, SessionReport, TurnReport
 from holdfast.runtime.service import Service
@@ -32,6 +34,7 @@ Answer = AnswerReport
 Grant = GrantReport
 Session = SessionReport
 Reminder = ReminderReport
+Job = JobReport
 Followed = Record | Heard
 
 
@@ -62,6 +65,7 @@ class Home:
     async def __aenter__(self) -> Self:
         self._context = self._opener()
         self._service = await self._context.__aenter__()
+        self._service.jobs.drives = True
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -203,6 +207,18 @@ class Home:
     async def revoke(self, grant: str, *, by: MessageSource) -> None:
         await self.service.revoke(GrantId(grant), by=by.person or "nobody", may_all=by.principal == "system")
 
+    async def jobs(self, session: str | None = None, *, by: MessageSource, everything: bool = False) -> tuple[Job, ...]:
+        """Background jobs that run and are there for them: of the same audience and boundary. With `everything`, also those that ended lately."""
+        return await list_jobs(self.service, _circle(by), session=session, everything=everything)
+
+    async def job(self, id: str, *, by: MessageSource) -> Job:  # noqa: A002  # the field's name
+        """One job and, once it is over, what it gave back. One of another circle is not there."""
+        return await show_job(self.service, id, _circle(by))
+
+    async def cancel_job(self, id: str, *, by: MessageSource) -> Job:  # noqa: A002  # the field's name
+        """Stop a job: durable before anything is ended."""
+        return await cancel_job(self.service, id, _circle(by))
+
     async def session(self, session: str) -> Session:
         return await self.service.show(session)
 
@@ -213,6 +229,10 @@ class Home:
         """A turn driven by your own loop: see `ForeignTurn.gate` and `ForeignTurn.record`."""
         async with self.service.foreign_turn(session, text, source=source, agent=agent, workspace=_workspace(workspace)) as turn:
             yield turn
+
+
+def _circle(source: MessageSource) -> Circle:
+    return Circle(person=source.person or "nobody", audience=source.audience, boundary=source.boundary)
 
 
 def _workspace(path: str | PathLike[str] | None) -> Workspace | None:

@@ -23,6 +23,7 @@ GrantId = NewType("GrantId", str)
 PersonId = NewType("PersonId", str)
 MemoryId = NewType("MemoryId", str)
 ReminderId = NewType("ReminderId", str)
+JobId = NewType("JobId", str)
 
 DELEGATE_CHANNEL = "delegate"  # of sessions that agents started; people can't
 
@@ -92,3 +93,8 @@ def memory_id(instance: InstanceId, call: CallId) -> MemoryId:
 def reminder_id(instance: InstanceId, origin: str) -> ReminderId:
     """`origin` is the call that set it, so that the call run again sets nothing twice; a command brings something random."""
     return ReminderId("r-" + short_digest("reminder", instance, origin))
+
+
+def job_id(instance: InstanceId, call: CallId) -> JobId:
+    """One per call: a call is handed to the background at most once."""
+    return JobId("j-" + short_digest("job", instance, call))

@@ -159,6 +159,7 @@ async def open_service(
     models: LazyModels | None = None,
 ) -> "AsyncGenerator[Service, None]":
     """A service on the home at `home`. With `create` False a home that is not there is refused as `no_home`; see also `existing_store`."""
+    from holdfast.adapters.tools.job_files import JobFiles
     from holdfast.runtime.service import Service
 
     source = SettingsSource(home)
@@ -186,6 +187,7 @@ async def open_service(
         home=str(home),
         secrets=(*settings.secret_values(os.environ), *_provider_keys(os.environ)),
         tool_timeout_seconds=settings.tool_timeout_seconds,
+        jobs=JobFiles(home),
     )
     async with Service(world) as service:
         yield service

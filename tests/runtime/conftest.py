@@ -18,6 +18,7 @@ from holdfast.adapters.files.index import SqliteIndex
 from holdfast.adapters.files.memory import SqliteMemory
 from holdfast.adapters.files.notify import FileNotifier
 from holdfast.adapters.inmemory import InMemoryDisk, InMemoryIndex, InMemoryMemory, InMemoryNotifier, InMemoryStore
+from holdfast.adapters.inmemory.jobs import InMemoryJobs
 from holdfast.adapters.zones import find_zone
 from holdfast.home import Agent, Home, specs_from_agents
 from holdfast.runtime.service import Service
@@ -123,6 +124,7 @@ class Stage:
                 folder_identity=folder_identity,
                 zones=find_zone,
                 model_times=ModelTimes(retry_seconds=0.0),
+                jobs=InMemoryJobs(),
             )
             async with Service(world) as service:
                 yield service

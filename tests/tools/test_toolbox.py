@@ -30,6 +30,8 @@ def test_the_built_in_tools_are_as_promised() -> None:
         "ask_person": ("once", "auto", "question", "team"),
         "forget": ("once", "ask", "memory", "personal"),
         "cancel_reminder": ("idempotent", "ask", "reminder", "personal"),
+        "job_cancel": ("idempotent", "ask", "job_cancel", "team"),
+        "job_status": ("pure", "auto", "plain", "team"),
         "list_files": ("pure", "auto", "read_file", "team"),
         "list_reminders": ("pure", "auto", "reminder", "team"),
         "now": ("pure", "auto", "plain", "public"),

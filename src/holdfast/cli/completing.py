@@ -35,6 +35,10 @@ def reminders(ctx: typer.Context, incomplete: str) -> Found:
     return _matching(_ask(ctx, _reminders), incomplete)
 
 
+def jobs(ctx: typer.Context, incomplete: str) -> Found:
+    return _matching(_ask(ctx, _jobs), incomplete)
+
+
 def options(ctx: typer.Context, incomplete: str) -> Found:
     wanted = ctx.params.get("approval")
 
@@ -59,6 +63,10 @@ async def _reminders(service: "Service") -> Found:
 
 async def _grants(service: "Service") -> Found:
     return [(each.id, f"{each.tool} {each.scope}") for each in await service.grants()]
+
+
+async def _jobs(service: "Service") -> Found:
+    return [(job, row.session) for row in service.world.index.rows() for job in row.jobs]
 
 
 def _matching(found: Found, incomplete: str) -> Found:

@@ -96,7 +96,8 @@ class Api:
         report = await self._service.show(session)
         if not bearer.is_admin:  # where files lie is the machine's business
             mine = tuple(each for each in report.reminders if bearer.reads(each.audience, each.boundary))
-            report = msgspec.structs.replace(report, journal=(), quarantine=(), reminders=mine)
+            jobs = tuple(job for job in report.jobs if bearer.reads(job.audience, job.boundary))
+            report = msgspec.structs.replace(report, journal=(), quarantine=(), reminders=mine, jobs=jobs)
         return json_response(report)
 
     async def post_message(self, request: Request) -> Response:

@@ -34,6 +34,7 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     reminders: tuple[msgspec.Raw, ...] = ()  # whole ReminderReports as JSON
     parent: SessionId | None = None  # of a delegate's session: the one it works for
     awaits: tuple[tuple[SessionId, InstanceId], ...] = ()  # delegates it waits for, and in which life
+    jobs: tuple[str, ...] = ()  # ids of those that run
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False):
@@ -55,7 +56,7 @@ class Index(Protocol):
         ...
 
     def put_approval(self, approval: ApprovalId, session: SessionId) -> None:
-        """Remember where a prompt belongs, for good."""
+        """Remember where a prompt, or a job, belongs, for good."""
         ...
 
     def forget(self, session: SessionId) -> None: ...

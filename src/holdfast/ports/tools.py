@@ -12,11 +12,11 @@ A call goes through four steps, each of which may refuse:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from holdfast.ids import CallId, InstanceId, SessionId, TurnId
+from holdfast.ids import CallId, InstanceId, JobId, SessionId, TurnId
 from holdfast.session.memory import Circle, Origin
 from holdfast.session.plan import Binding, ToolDefinition
 
@@ -36,6 +36,18 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     secrets: tuple[str, ...] = ()  # values that may not appear in arguments, output or environment
     circle: Circle | None = None  # whom memory may be recalled for; None: nobody
     origin: Origin | str = "nothing says who asked"  # under what something may be remembered; or why nothing may
+    jobs: tuple["JobFacts", ...] = ()  # those that are there for this turn: of its session, audience and boundary
+
+
+class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool may know of a job of its own circle."""
+
+    job: JobId
+    tool: str
+    submitted_at: int
+    ended_at: int | None = None
+    outcome: str | None = None
+    cancelled_by: str | None = None
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +125,42 @@ class Tool(Protocol):
         ...
 
     async def prepare(self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str) -> Prepared: ...
+
+
+@runtime_checkable
+class RunsInBackground(Protocol):
+    """A tool some of whose calls go on as jobs, beside the turn that made them. Its definition and its display say so."""
+
+    def is_background(self, arguments: bytes) -> bool:
+        """Of validated arguments."""
+        ...
+
+
+class PreparedJob(Protocol):
+    """A job that is ready, without effect, and waits for one byte. It outlives this process once it has it."""
+
+    @property
+    def process(self) -> ProcessFacts: ...
+
+    @property
+    def seconds_max(self) -> float: ...
+
+    async def let_go(self) -> None:
+        """Only after `job_submitted` is durable. Raises CannotBind if what would run has changed since it was approved; nothing ran then."""
+        ...
+
+    async def abandon(self) -> None:
+        """Give up before `let_go`: nothing ran. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class LaunchesJobs(Protocol):
+    """A tool whose jobs are processes of their own. The others' are tasks of the program."""
+
+    async def prepare_job(self, arguments: bytes, binding: Binding, scene: Scene, *, job: JobId, seconds: float) -> PreparedJob:
+        """`seconds` is the bound where the arguments name none."""
+        ...
 
 
 class ToolBox(Protocol):

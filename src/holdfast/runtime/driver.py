@@ -35,6 +35,7 @@ from holdfast.session.commands import (
     Expire,
     ParkTurn,
     Recover,
+    ReportEndedJob,
     ResumeTurn,
     StartModelCall,
     StartTurn,
@@ -53,6 +54,7 @@ from holdfast.session.effects import (
     Finish,
     LookAtCalls,
     Park,
+    ReportJob,
     ReportToParent,
     Resume,
     RunTools,
@@ -154,7 +156,7 @@ class Driver:
             return
         for turn in orphaned:
             for call in turn.calls:
-                if call.status is CallStatus.STARTED and call.epoch < epoch:
+                if call.status is CallStatus.STARTED and call.epoch < epoch and call.job is None:
                     self._end_survivors(call)
         await self._ledger.drive(Expire(), Recover(epoch=epoch))
 
@@ -259,6 +261,8 @@ class Driver:
                 return commit(EndTurn(turn=turn, policy=world.policy()))
             case BearDelegate() | StopDelegate() | ReportToParent():
                 return self._reach_out(effect)
+            case ReportJob(job=job):
+                return commit(ReportEndedJob(job=job))
             case Deliver():
                 pass  # started before anything else, beside whatever runs
         return None
@@ -266,7 +270,8 @@ class Driver:
     async def _begin_turn(self, state: SessionState) -> None:
         taken = next_inputs(state)
         turn, context = taken[0].turn, taken[0].context
-        recalled = await recall_for(self._world, state, turn, context, [each.text for each in taken]) if taken[0].loop == "ours" else ()
+        texts = [each.text for each in taken]
+        recalled = await recall_for(self._world, state, turn, context, taken[0].kind, texts) if taken[0].loop == "ours" else ()
         # A crash before this leaves a message that waits, and the next driver recalls for it; after it, what was recalled is what the turn goes on with.
         await self._ledger.drive(StartTurn(epoch=self._epoch), *recalled, StartModelCall(turn=turn, epoch=self._epoch, policy=self._world.policy()))
 

@@ -180,9 +180,9 @@ class Ledger:
             case _:
                 pass
 
-    async def commit(self, *commands: SessionCommand, check: Check = Check.SHORT) -> Outcome:
+    async def commit(self, *commands: SessionCommand, check: Check = Check.SHORT, keeping: Sequence[Produced] = ()) -> Outcome:
         """Decide, append, fold, in anyone's right. A refusal is raised after whatever it left in the journal is durable."""
-        return await self._commit(commands, check, (), As.ANYONE)
+        return await self._commit(commands, check, keeping, As.ANYONE)
 
     async def drive(self, *commands: SessionCommand, check: Check = Check.SHORT, keeping: Sequence[Produced] = ()) -> Outcome:
         """The same, in the driver's right: fenced off once somebody else drives."""

@@ -82,8 +82,11 @@ def note(world: World, ledger: Ledger) -> IndexRow:
         reminders=tuple(msgspec.Raw(msgspec.json.encode(each)) for each in reports_of(ledger.session, state)),
         parent=state.parent.session if state.parent is not None else None,
         awaits=tuple((each.session, each.instance) for each in state.delegates.values()),
+        jobs=tuple(job.job for job in state.jobs.values() if job.ended is None),
     )
     world.index.put(row)
+    for job in state.jobs:
+        world.index.put_approval(ApprovalId(job), ledger.session)
     for asked in ledger.asked:
         world.index.put_approval(ApprovalId(asked), ledger.session)
     return row
@@ -164,6 +167,11 @@ def _is_due(standing: Standing, now: int) -> bool:
 def _awaits_in_vain(standing: Standing, living: Mapping[SessionId, InstanceId], sealed: Collection[SessionId]) -> bool:
     """It waits for a delegate that was deleted, sealed or goes on in another life: only whoever looks at it can say so."""
     return any(living.get(session) != instance or session in sealed for session, instance in standing.awaits)
+
+
+def with_jobs(world: World) -> Sequence[SessionId]:
+    """Sessions whose jobs run, or ran when they were last looked at. Up to date after `owing`."""
+    return [row.session for row in world.index.rows() if row.jobs and row.phase != SEALED]
 
 
 Sees = Callable[[Collection[Reader]], bool]

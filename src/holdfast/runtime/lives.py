@@ -1,20 +1,23 @@
 """
-New lives of sessions: unseal and fork. And taking a session out: export.
+New lives of sessions: unseal and fork. And their ends: export takes one out, delete takes it away.
 
 A new life is a new instance with records of the old one carried over, re-sealed under a new subkey, so that rows of an earlier life never verify in a later one.
 Nothing owed is carried over: open calls become in doubt, prompts are voided, queued inputs and deliveries are listed but not run,
 the turn is ended. The old bytes stay where they are.
 """
 
-from collections.abc import AsyncIterator, Iterator
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import UTC, datetime
 
 import msgspec
 
-from holdfast.errors import BrokenChain, NewerVersion, Refused
+from holdfast.errors import BrokenChain, HoldfastError, NewerVersion, Refused
 from holdfast.ids import InstanceId, SessionId, session_id
 from holdfast.ports.journal_store import Draft, Journal, Record
+from holdfast.ports.tools import ProcessFacts
 from holdfast.runtime.delegating import refuse_delegates_name
+from holdfast.runtime.jobs import running_jobs
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.minting import new_instance
 from holdfast.runtime.reports import SessionReport
@@ -41,7 +44,7 @@ from holdfast.session.events import (
 )
 from holdfast.session.evolve import evolve, initial
 from holdfast.session.schedule import in_words
-from holdfast.session.state import Delegate, SessionState
+from holdfast.session.state import Delegate, Job, SessionState
 from holdfast.session.transitions import IllegalTransition
 
 
@@ -76,6 +79,10 @@ class Carried:
         return tuple(self._state.delegates.values())
 
     @property
+    def running_jobs(self) -> tuple[Job, ...]:
+        return tuple(job for job in self._state.jobs.values() if job.ended is None)
+
+    @property
     def at_turn_boundary(self) -> bool:
         return not self._state.turns and not self._state.queued
 
@@ -92,12 +99,38 @@ async def unseal(service: Service, session: str, *, by: str, reason: str) -> Ses
         attached = tuple(each for each in await _attached(journal) if each not in known)
     finally:
         await journal.close()
+    await _end_jobs(service, carried.running_jobs)
     why = f"unsealed by {by}: {reason}"
     report = await _begin(
         service, name, carried, origin="unseal", by=by, reason=why, from_session=name, from_instance=journal.instance, attached=attached
     )
     await service.delegation.stop_orphans(carried.delegates)
     return report
+
+
+async def delete(service: Service, session: SessionId, *, by: str) -> None:
+    """
+    The end of a session, for good; its jobs end first.
+
+    A crash in between leaves a session whose jobs are found gone, and in doubt. One that can't be read is deleted all the same, and what it started runs out of time.
+    """
+    running: tuple[Job, ...] = ()
+    with contextlib.suppress(HoldfastError):
+        async with service.shelf.use(session) as ledger:
+            await ledger.refresh()
+            running = running_jobs(ledger)
+    await _end_jobs(service, running)
+    await service.world.store.delete(session, by=by)
+    service.world.index.forget(session)
+
+
+async def _end_jobs(service: Service, jobs: Iterable[Job]) -> None:
+    """The old life is over, and nobody will look after its jobs any more: what still runs is ended before it is called in doubt."""
+    place = service.world.jobs
+    for job in jobs:
+        if place is not None and job.host == "process":
+            await place.end(job.call, ProcessFacts(**job.process))
+            await place.clear(job.job)
 
 
 async def fork(service: Service, session: str, into: str, *, at_seq: int, by: str) -> SessionReport:

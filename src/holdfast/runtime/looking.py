@@ -5,15 +5,17 @@ Where it would run comes from the turn's journalled context. A workspace that is
 """
 
 import asyncio
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from holdfast.ids import CallId, delegate_tool_name
-from holdfast.ports.tools import CannotBind, InvalidArguments, Scene, Tool
+from holdfast.ids import CallId, JobId, delegate_tool_name
+from holdfast.ports.tools import CannotBind, InvalidArguments, JobFacts, RunsInBackground, Scene, Tool
 from holdfast.runtime.world import AgentSpec, World
 from holdfast.session.authority import TurnContext
+from holdfast.session.decide_jobs import find_job
 from holdfast.session.memory import circle_of, origin_of
 from holdfast.session.policy import Looked
-from holdfast.session.state import Call, SessionState, Turn
+from holdfast.session.state import Call, EndedJob, Job, SessionState, Turn
 
 _THREADS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="holdfast-look")
 
@@ -35,7 +37,20 @@ def scene_of(world: World, state: SessionState, turn: Turn, call: CallId) -> Sce
         secrets=world.secrets,
         circle=circle_of(turn.context, state.readers),
         origin=origin_of(turn),
+        jobs=tuple(_jobs_of(state, context)) if context is not None else (),
     )
+
+
+def _jobs_of(state: SessionState, context: TurnContext) -> Iterator[JobFacts]:
+    """Jobs that are there for this turn; all others are not, whatever id is asked for."""
+    for name in (*state.jobs, *(over for over, _ in state.ended_jobs.items() if over not in state.jobs)):
+        match find_job(state, JobId(name), context.audience, context.boundary):
+            case Job() as job:
+                yield JobFacts(job=job.job, tool=job.tool, submitted_at=job.submitted_at, cancelled_by=job.cancelled_by)
+            case EndedJob() as over:
+                yield JobFacts(job=over.job, tool=over.tool, submitted_at=over.submitted_at, ended_at=over.ended_at, outcome=over.outcome)
+            case None:
+                continue
 
 
 def agent_tools(world: World, agent: AgentSpec) -> dict[str, Tool]:
@@ -84,7 +99,7 @@ async def look(world: World, state: SessionState, turn: Turn, call: Call) -> Loo
     # What was already validated is validated again as it stands: the same text in, the same text out.
     written = call.arguments if call.arguments is not None else call.made
     scene = scene_of(world, state, turn, call.call)
-    if tool.definition.kind in ("plain", "question", "delegate"):
+    if tool.definition.kind in ("plain", "question", "delegate", "job_cancel"):
         return _look(tool, written, scene)  # nothing of the world to look at: the arguments are all there is
     return await asyncio.get_running_loop().run_in_executor(_THREADS, _look, tool, written, scene)
 
@@ -106,4 +121,5 @@ def _look(tool: Tool, written: str, scene: Scene) -> Looked:
         binding = tool.bind(arguments, scene)
     except CannotBind as exc:
         return Looked(call=scene.call, problem=(exc.code, str(exc)))
-    return Looked(call=scene.call, definition=tool.definition, arguments=arguments.decode(), binding=binding)
+    background = isinstance(tool, RunsInBackground) and tool.is_background(arguments)
+    return Looked(call=scene.call, definition=tool.definition, arguments=arguments.decode(), binding=binding, background=background)

@@ -53,7 +53,9 @@ async def _if_old(service: Service, session: SessionId, before_ms: int) -> Old |
 
 
 def _is_idle(state: SessionState) -> bool:
-    return not (state.turns or state.queued or state.deliveries or state.reminders or state.delegates or react(state) or unsettled(state))
+    return not (
+        state.turns or state.queued or state.jobs or state.deliveries or state.reminders or state.delegates or react(state) or unsettled(state)
+    )
 
 
 async def let_go(service: Service, sessions: Sequence[Old], *, by: str) -> list[SessionId]:

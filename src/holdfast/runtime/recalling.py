@@ -18,8 +18,10 @@ from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.world import World
 from holdfast.session.authority import LostContext, TurnContext
 from holdfast.session.commands import RecordRecall
+from holdfast.session.decide_jobs import OUTPUT_FOLLOWS
+from holdfast.session.events import InputKind
 from holdfast.session.memory import MemoryItem, circle_of, may_see, query_words, recall_is_owed, within_bounds
-from holdfast.session.messages import UserMessage
+from holdfast.session.messages import NoteMessage, UserMessage
 from holdfast.session.state import SessionState, Turn
 
 _THREADS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="holdfast-recall")
@@ -35,16 +37,16 @@ async def recall_for_open(world: World, state: SessionState, turn: Turn) -> tupl
     """For a turn whose beginning is durable already: after a crash, or because others' records came between."""
     if not recall_is_owed(turn):
         return ()
-    texts = [message.text for message in turn.own if isinstance(message, UserMessage)]
-    return await recall_for(world, state, turn.turn, turn.context, texts)
+    texts = [message.text for message in turn.own if isinstance(message, UserMessage | NoteMessage)]
+    return await recall_for(world, state, turn.turn, turn.context, turn.kind, texts)
 
 
 async def recall_for(
-    world: World, state: SessionState, turn: TurnId, context: TurnContext | LostContext, texts: Sequence[str]
+    world: World, state: SessionState, turn: TurnId, context: TurnContext | LostContext, kind: InputKind, texts: Sequence[str]
 ) -> tuple[RecordRecall, ...]:
     """What to commit with the first model call; nothing when there is nothing to say."""
     memory, circle = world.memory, circle_of(context, state.readers)
-    words = query_words("\n".join(texts))
+    words = query_words("\n".join(_asking(kind, text) for text in texts))
     if memory is None or circle is None or not words or not remembers(world):
         return ()
 
@@ -68,3 +70,8 @@ async def recall_for(
     secrecy = Secrecy(world.secrets)
     shown = tuple(msgspec.structs.replace(item, text=secrecy.hidden(item.text)) for item in items)
     return (RecordRecall(turn=turn, items=shown, degraded=secrecy.hidden(degraded) if degraded else None),)
+
+
+def _asking(kind: InputKind, text: str) -> str:
+    """What of a message memory is asked by. Of a job's report, which call it was; never its output, which is nobody's word."""
+    return text.partition(OUTPUT_FOLLOWS)[0] if kind == "job" else text

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.ids import ApprovalId, CallId, GrantId, InstanceId, ReminderId, SessionId, TurnId
+from holdfast.ids import ApprovalId, CallId, GrantId, InstanceId, JobId, ReminderId, SessionId, TurnId
 from holdfast.session.authority import TurnContext
 from holdfast.session.events import DelegateOf
 from holdfast.session.home_events import GrantProposed
@@ -171,6 +171,18 @@ class DelegateReport(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str | None  # of its turn, or lost; None: at work, or waiting for a person
 
 
+class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a session's jobs that run. `jobs show` tells the rest."""
+
+    id: JobId
+    turn: TurnId
+    tool: str
+    submitted_at: str
+    cancelled_by: str | None
+    audience: str | None  # None: its authority was lost
+    boundary: str | None
+
+
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     session: SessionId
     instance: InstanceId
@@ -193,6 +205,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     reminders: tuple[ReminderReport, ...] = ()  # those that stand, the next one first
     parent: ParentReport | None = None  # of a delegate's session
     delegates: tuple[DelegateReport, ...] = ()  # the last ones that ended, then those at work
+    jobs: tuple[RunningJob, ...] = ()  # that run
 
 
 def iso(at: int) -> str:

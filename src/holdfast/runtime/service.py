@@ -30,6 +30,7 @@ from holdfast.runtime.following import follow_session, wait_for
 from holdfast.runtime.foreign import ForeignTurn
 from holdfast.runtime.granting import proposed_grant
 from holdfast.runtime.home_ledger import HomeLedger
+from holdfast.runtime.jobs import JobKeeper
 from holdfast.runtime.ledger import Also, Ledger
 from holdfast.runtime.looking import tool_for
 from holdfast.runtime.minting import new_instance
@@ -86,18 +87,23 @@ class Service:
         self.home = HomeLedger(world.store)
         self.shelf = Shelf(world.store, also=self._also, on_sealed=lambda session, instance: listing.note_sealed(world, session, instance))
         self.delegation = Delegation(world, self.shelf)
+        self.jobs = JobKeeper(world, self.shelf, self.feed, self.drive_all)
         self._stack = AsyncExitStack()
         self._listener: asyncio.Task[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         await self._stack.__aenter__()
         group = await self._stack.enter_async_context(asyncio.TaskGroup())
         self._listener = group.create_task(self._listen())
+        self._keeper = group.create_task(self.jobs.run(group))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._listener is not None:
-            self._listener.cancel()
+        self.jobs.leave(at_once=exc[0] is not None)
+        for task in (self._listener, self._keeper):
+            if task is not None:
+                task.cancel()
         try:
             await self._stack.__aexit__(None, None, None)
         finally:
@@ -123,6 +129,7 @@ class Service:
             async for session in notices:
                 if (ledger := self.shelf.get(session)) is not None:
                     ledger.notice()
+                self.jobs.notice(session)
 
     # --- send
 
@@ -541,6 +548,8 @@ class Service:
                 await ledger.commit(Expire(), check=Check.FENCE)
                 await reminding.fire_due(self.world, ledger)
                 await self.delegation.settle_lost(ledger)
+                await self.jobs.settle(ledger)
+                self.jobs.watch(ledger.session)
                 if model is not None:
                     await self._give_model(ledger, model, by=by)
                 before = _subject(ledger.state)
@@ -583,8 +592,24 @@ class Service:
             return name
 
     async def owing(self) -> Sequence[SessionId]:
-        """Sessions in which a driver could do something now, from the index; those behind their journal are opened."""
-        return await listing.owing(self.world, self.shelf, sealed=(await self.home.refresh()).sealed)
+        """Sessions in which a driver could do something now, from the index; those behind their journal are opened, and those with jobs looked at."""
+        owing = await listing.owing(self.world, self.shelf, sealed=(await self.home.refresh()).sealed)
+        for session in listing.with_jobs(self.world):
+            if session not in owing and await self._settle_jobs(session):
+                owing = [*owing, session]
+        return owing
+
+    async def _settle_jobs(self, session: SessionId) -> bool:
+        """Say of its jobs which are over; whether any is. Those that run are watched from now on, for as long as this process stays."""
+        try:
+            async with self.shelf.use(session) as ledger:
+                await ledger.refresh()
+                ended = await self.jobs.settle(ledger)
+        except HoldfastError as exc:
+            _log.warning("%s: its jobs could not be looked at (%s): %s", session, exc.code, exc.message)
+            return False
+        self.jobs.watch(session)
+        return ended > 0
 
     # --- reminders
 
@@ -713,6 +738,9 @@ class Service:
             if ledger.journal.sealed is not None or ledger.driving:
                 return
             await ledger.refresh()
+            if ledger.state.jobs:
+                await self.jobs.settle(ledger)
+                self.jobs.watch(session)
             if _has_expired(ledger.state, self.world.clock.now_ms()):
                 await ledger.commit(Expire(), check=Check.FENCE)
                 listing.note(self.world, ledger)

@@ -11,12 +11,15 @@ from holdfast.runtime.reports import (
     ParentReport,
     RecallReport,
     ReminderReport,
+    RunningJob,
     SealedReport,
     SessionReport,
     TurnReport,
     approval_report,
+    iso,
     reminder_report,
 )
+from holdfast.session.authority import TurnContext
 from holdfast.session.codec import decode
 from holdfast.session.events import InputDropped, TurnEnded
 from holdfast.session.evolve import find_turn
@@ -121,6 +124,7 @@ async def session_report(ledger: Ledger, *, now: int) -> SessionReport:
         reminders=() if mark is not None else tuple(_reminders(ledger)),
         parent=_parent(state),
         delegates=tuple(_delegates(state)),
+        jobs=tuple(_jobs(state)),
     )
 
 
@@ -137,6 +141,21 @@ def _parent(state: SessionState) -> ParentReport | None:
 def _delegates(state: SessionState) -> Iterator[DelegateReport]:
     for each in (*(ended for _, ended in state.delegates_ended.items()), *state.delegates.values()):
         yield DelegateReport(session=each.session, agent=each.agent, turn=each.turn, call=each.call, outcome=each.ended)
+
+
+def _jobs(state: SessionState) -> Iterator[RunningJob]:
+    for job in state.jobs.values():
+        if job.ended is None:
+            context = job.context if isinstance(job.context, TurnContext) else None
+            yield RunningJob(
+                id=job.job,
+                turn=job.turn,
+                tool=job.tool,
+                submitted_at=iso(job.submitted_at),
+                cancelled_by=job.cancelled_by,
+                audience=context.audience.value if context is not None else None,
+                boundary=context.boundary if context is not None else None,
+            )
 
 
 def _deliveries(state: SessionState) -> Iterator[DeliveryReport]:

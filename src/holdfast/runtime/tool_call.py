@@ -3,6 +3,7 @@ One tool call, from the last look to its recorded outcome.
 
 Prepared first (still without effect), then started durably, and only then let go. If we die before the start is durable, nothing ran; if we die after it,
 the outcome is in doubt unless the tool declared that it may be repeated. A started call that we stop ourselves is in doubt too: part of it may have happened.
+A call that goes to the background is handed over in `job_call.py`.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from holdfast.ports.tools import CannotBind, Prepared, ToolReturned
 from holdfast.runtime.attempt import finish
 from holdfast.runtime.feed import Delta, Feed
 from holdfast.runtime.home_ledger import HomeLedger
+from holdfast.runtime.job_call import CANCELS_JOBS, prepared_cancel, run_as_job
 from holdfast.runtime.ledger import Ledger, payload
 from holdfast.runtime.looking import look, scene_of, tool_for
 from holdfast.runtime.reminding import ReminderWork
@@ -29,6 +31,9 @@ async def run_tool(world: World, ledger: Ledger, home: HomeLedger, feed: Feed, t
     if turn is None or call is None:
         return
     looked = await look(world, state, turn, call)
+    if looked.background:
+        await run_as_job(world, ledger, home, turn, call, looked, epoch)
+        return
     try:
         prepared = await _prepared(world, ledger, turn, call, looked)
     except CannotBind as exc:
@@ -54,6 +59,8 @@ async def _prepared(world: World, ledger: Ledger, turn: Turn, call: Call, looked
         return None
     if tool.definition.kind == "reminder":  # an append to this very session, and so the runtime's own work
         return ReminderWork(world, ledger, turn.turn, call.call, tool.definition.name, looked.arguments)
+    if tool.definition.kind == CANCELS_JOBS:
+        return prepared_cancel(world, ledger, turn, looked.arguments)
     scene = scene_of(world, ledger.state, turn, call.call)
     return await tool.prepare(looked.arguments.encode(), looked.binding, scene, idempotency_key=call.call)
 

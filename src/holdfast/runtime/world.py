@@ -7,15 +7,17 @@ import msgspec
 
 from holdfast import limits
 from holdfast.errors import Unusable
+from holdfast.ids import JobId, SessionId
 from holdfast.ports.clock import Clock
 from holdfast.ports.delivery import Channel
 from holdfast.ports.index import Index
+from holdfast.ports.jobs import JobPlace
 from holdfast.ports.journal_store import JournalStore
 from holdfast.ports.memory import Memory
 from holdfast.ports.model import Model, ModelCatalogue
 from holdfast.ports.notifier import Notifier
 from holdfast.ports.search import Search
-from holdfast.ports.tools import ToolBox
+from holdfast.ports.tools import Prepared, ToolBox
 from holdfast.ports.zones import FindZone, utc_alone
 from holdfast.session.authority import Workspace
 from holdfast.session.compaction import CompactionRules
@@ -69,6 +71,10 @@ class World:
     """Ways out to people, by name: settings of now."""
     compaction: Callable[[], CompactionRules] = CompactionRules
     """When what the model sees is made smaller: settings of now."""
+    jobs: JobPlace | None = None
+    """Where jobs that are processes are found again; None where there is no such place, and none are started."""
+    on_job: "Callable[[SessionId, JobId, Prepared | None], None] | None" = None
+    """Told of every job that this process has let go; with a Prepared, it is to be run here. Set by the service, which keeps watch."""
 
     def agent(self, name: str | None) -> AgentSpec:
         wanted = name or self.default_agent

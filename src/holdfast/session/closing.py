@@ -33,8 +33,23 @@ def result_of_closing(turn: Turn, call: Call, closed_as: str) -> CallFinished:
     return CallFinished(turn=turn.turn, call=call.call, outcome=outcome, text=text, code=closed_as)
 
 
+def result_of_job(turn: Turn, call: Call) -> CallFinished:
+    """What a call is told that goes on in the background: only that."""
+    text = f"Started in the background as job {call.job}. Its result comes as a message of its own; job_status tells how it is doing."
+    return CallFinished(turn=turn.turn, call=call.call, outcome="ok", text=with_edit(call, text))
+
+
+def with_edit(call: Call, text: str) -> str:
+    """The model is told what a person changed."""
+    if call.edited_by is None:
+        return text
+    return f"({call.edited_by} changed the arguments to {call.arguments} before approving.)\n{text}"
+
+
 def owed_result(turn: Turn, call: Call) -> CallFinished | None:
-    """The result of a call whose prompt is over, where the record of it is missing."""
+    """The result of a call whose prompt is over, or that became a job, where the record of it is missing."""
+    if call.job is not None and call.owes_result:
+        return result_of_job(turn, call)
     approval = call.approval
     if approval is None or not call.owes_result:
         return None

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.ids import ApprovalId, CallId, InstanceId, ReminderId, SessionId, TurnId
-from holdfast.session.authority import MessageSource, TurnContext, Workspace
-from holdfast.session.events import CallOutcome, InputKind, Loop
+from holdfast.ids import ApprovalId, CallId, InstanceId, JobId, ReminderId, SessionId, TurnId
+from holdfast.session.authority import Audience, MessageSource, TurnContext, Workspace
+from holdfast.session.events import CallOutcome, InputKind, JobHost, JobOutcome, Loop
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.memory import MemoryItem
 from holdfast.session.messages import ModelAnswer, ProposedCall, Usage
@@ -103,8 +103,17 @@ class NewDelegate(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...]
 
 
+class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is ready to run in the background, and waits: where, how it is found again, and within which bounds."""
+
+    host: JobHost
+    process: dict[str, Any]
+    seconds_max: float
+    bytes_max: int
+
+
 class StartTool(Command, frozen=True):
-    """Everything is prepared: look at it once more under the policy of now, then make the start durable."""
+    """Everything is prepared: look at it once more under the policy of now, then make the start durable. With `job` it goes on in the background."""
 
     turn: TurnId
     looked: Looked
@@ -113,6 +122,7 @@ class StartTool(Command, frozen=True):
     epoch: int
     process: dict[str, Any] | None = None
     delegate: NewDelegate | None = None
+    job: JobPlan | None = None
 
 
 class ReportDelegate(Command, frozen=True):
@@ -135,6 +145,32 @@ class MarkReported(Command, frozen=True):
     """The delegate's parent knows, or is gone."""
 
     became: Literal["reported", "dropped"]
+
+
+class EndJob(Command, frozen=True):
+    """A job was found to be over. Said by anyone, as often as they like: the first one counts, and its report goes with it."""
+
+    job: JobId
+    outcome: JobOutcome
+    text: str
+    code: str | None = None
+    output: str | None = None
+
+
+class ReportEndedJob(Command, frozen=True):
+    """The message that says how a job ended, where it could not go with the end itself."""
+
+    job: JobId
+
+
+class CancelJob(Command, frozen=True):
+    """Stop a job. It is there only for its own circle; `may_all` is the operator or an admin."""
+
+    job: JobId
+    by: str
+    audience: Audience | None = None
+    boundary: str | None = None
+    may_all: bool = False
 
 
 class FinishCall(Command, frozen=True):
@@ -302,6 +338,9 @@ SessionCommand = (
     | ProposeCalls
     | DecideCalls
     | StartTool
+    | EndJob
+    | ReportEndedJob
+    | CancelJob
     | FinishCall
     | ReportDelegate
     | MarkReported

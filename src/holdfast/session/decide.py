@@ -9,14 +9,26 @@ from collections.abc import Sequence
 from typing import NamedTuple, assert_never
 
 from holdfast.errors import InvariantBroken
-from holdfast.session import decide_answers, decide_calls, decide_delegates, decide_inputs, decide_life, decide_memory, decide_reminders, decide_turns
+from holdfast.session import (
+    decide_answers,
+    decide_calls,
+    decide_delegates,
+    decide_inputs,
+    decide_jobs,
+    decide_life,
+    decide_memory,
+    decide_reminders,
+    decide_turns,
+)
 from holdfast.session.commands import (
     AcceptInput,
     AnswerApproval,
     Cancel,
+    CancelJob,
     CancelReminder,
     CloseLife,
     DecideCalls,
+    EndJob,
     EndTurn,
     Expire,
     FailTurn,
@@ -33,6 +45,7 @@ from holdfast.session.commands import (
     RecordTurnCompaction,
     Recover,
     ReportDelegate,
+    ReportEndedJob,
     ResumeTurn,
     SessionCommand,
     SetReminder,
@@ -85,6 +98,12 @@ def decide(state: SessionState, command: SessionCommand, *, now: int) -> Decided
             return decide_delegates.report_delegate(state, command)
         case MarkReported():
             return decide_delegates.mark_reported(state, command)
+        case EndJob():
+            return decide_jobs.end_job(state, command)
+        case ReportEndedJob():
+            return decide_jobs.report_job(state, command)
+        case CancelJob():
+            return decide_jobs.cancel_job(state, command)
         case AnswerApproval():
             return decide_answers.answer_approval(state, command, now)
         case Expire():

@@ -6,7 +6,9 @@ from holdfast import limits
 from holdfast.errors import InvariantBroken
 from holdfast.session import approvals, decide_delegates
 from holdfast.session.authority import LostContext, TurnContext
+from holdfast.session.closing import with_edit
 from holdfast.session.commands import DecideCalls, FinishCall, ProposeCalls, StartTool
+from holdfast.session.decide_jobs import no_job, submitting
 from holdfast.session.decide_turns import calls_bound, calls_made, cancelling, settle_calls, too_many_calls
 from holdfast.session.decided import NOTHING, Decided
 from holdfast.session.events import (
@@ -20,7 +22,7 @@ from holdfast.session.events import (
     ToolStarted,
     TurnEnded,
 )
-from holdfast.session.evolve import call_key
+from holdfast.session.evolve_jobs import call_key
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.plan import Binding, ToolDefinition
 from holdfast.session.policy import Allow, Ask, Deny, Looked, Policy, Rule, Verdict, judge, may_answer
@@ -101,7 +103,7 @@ def _decide_one(state: SessionState, turn: Turn, call: Call, looked: Looked, com
         return _finished(turn, call, "denied", f"Not run: {turn.context.reason}.", "no_authority")
     if looked.problem is not None:
         return _problem(turn, call, looked.problem)
-    if over := _delegate_bound(state, turn, looked):
+    if over := _delegate_bound(state, turn, looked) or _job_bound(state, turn, looked, command.policy):
         return _finished(turn, call, "denied", f"Not run: {over[1]}.", over[0])
     context = turn.context
     verdict = _judge(state, context, call, looked, command.policy, command.grants)
@@ -144,6 +146,11 @@ def _judge(state: SessionState, context: TurnContext, call: Call, looked: Looked
 def _delegate_bound(state: SessionState, turn: Turn, looked: Looked) -> tuple[str, str] | None:
     is_delegate = looked.definition is not None and looked.definition.kind == "delegate"
     return decide_delegates.bound_reached(state, turn) if is_delegate else None
+
+
+def _job_bound(state: SessionState, turn: Turn, looked: Looked, policy: Policy) -> tuple[str, str] | None:
+    """Said before anybody is asked; the start looks again."""
+    return no_job(state, policy) if looked.background and turn.loop == "ours" else None
 
 
 def _found(looked: Looked) -> tuple[ToolDefinition, str, Binding]:
@@ -219,6 +226,8 @@ def start_tool(state: SessionState, command: StartTool, now: int) -> Decided:
         return Decided(_voided(turn, call, f"Not run: {turn.context.reason}.", "no_authority"))
     if stopped := _stopped(state, turn, turn.context, call, command, now):
         return Decided(stopped)
+    if command.job is not None and (over := no_job(state, command.policy)):
+        return Decided(_voided(turn, call, f"Not run: {over[1]}.", over[0]))
     looked = command.looked
     definition, arguments, _ = _found(looked)
     if definition.kind == "delegate":
@@ -237,7 +246,9 @@ def start_tool(state: SessionState, command: StartTool, now: int) -> Decided:
         run=call.run + 1,
         process=command.process,
     )
-    return Decided((started,), outcome=started.run)
+    if command.job is None:
+        return Decided((started,), outcome=started.run)
+    return Decided((started, *submitting(state, turn, turn.context, call, started, command.job)), outcome=started.run)
 
 
 def _stopped(state: SessionState, turn: Turn, context: TurnContext, call: Call, command: StartTool, now: int) -> tuple[SessionEvent, ...]:
@@ -314,9 +325,7 @@ def finish_call(state: SessionState, command: FinishCall) -> Decided:
     call = state.open_call(command.turn, command.call)
     if turn is None or call is None or call.status is not S.STARTED or call.run != command.run:
         return Decided(outcome="dropped")
-    text = command.text
-    if call.edited_by is not None:
-        text = f"({call.edited_by} changed the arguments to {call.arguments} before approving.)\n{text}"
+    text = with_edit(call, command.text)
     finished = CallFinished(turn=turn.turn, call=call.call, outcome=command.outcome, text=text, code=command.code, output=command.output)
     if turn.cancelled_by is None:
         return Decided((finished,))

@@ -14,6 +14,7 @@ from holdfast.session.events import (
     DeliveryQueued,
     DeliverySent,
     InputDropped,
+    JobEnded,
     LifeCarried,
     ModelCallLost,
     SessionEvent,
@@ -42,7 +43,7 @@ def recover(state: SessionState, command: Recover) -> Decided:
 
 def _by_case(turn: Turn, action: Action, epoch: int) -> list[SessionEvent]:
     resumed: SessionEvent = TurnResumed(turn=turn.turn, epoch=epoch, after="crash")
-    started = [call for call in turn.calls if call.status is CallStatus.STARTED and call.epoch < epoch]
+    started = [call for call in turn.calls if call.status is CallStatus.STARTED and call.epoch < epoch and call.job is None]
     match action:
         case Action.GO_ON | Action.RUN_AGAIN:
             return [resumed]
@@ -150,6 +151,10 @@ def close_life(state: SessionState, command: CloseLife) -> Decided:
         events.extend(settle_calls(turn, f"Not run: {command.reason}.", closed_as="voided"))
         events.append(TurnEnded(turn=turn.turn, outcome="cancelled", code="carried_over", message=command.reason))
     events.extend(InputDropped(input=each.input, reason=command.reason) for each in state.queued)
-    not_run = (*(each.input for each in state.queued), *state.deliveries, *state.reminders)
+    # A job belongs to the life that it was submitted in; here its outcome can't be known any more.
+    lost = f"In doubt: {command.reason}, and what this job did is unknown. Check before trying again."
+    running = [job for job in state.jobs.values() if job.ended is None]
+    events.extend(JobEnded(job=job.job, turn=job.turn, outcome="in_doubt", text=lost, code="carried_over") for job in running)
+    not_run = (*(each.input for each in state.queued), *state.deliveries, *state.reminders, *(job.job for job in running))
     events.append(LifeCarried(by=command.by, reason=command.reason, attached=command.attached, not_run=not_run))
     return Decided(tuple(events))

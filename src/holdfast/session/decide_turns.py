@@ -194,10 +194,10 @@ def settle_calls(turn: Turn, text: str, *, closed_as: str = "cancelled") -> list
     if turn.model_call is not None:
         events.append(ModelCallLost(turn=turn.turn, number=turn.model_call.number))
     for call in turn.calls:
-        if call.status in (S.STARTED, S.DELEGATED):
-            events.append(in_doubt(turn, call))
-        elif (owed := owed_result(turn, call)) is not None:
+        if (owed := owed_result(turn, call)) is not None:
             events.append(owed)
+        elif call.status in (S.STARTED, S.DELEGATED):
+            events.append(in_doubt(turn, call))
         elif call.status is not S.FINISHED:
             events.extend(drop_call(turn, call, text, closed_as=closed_as))
     return events
@@ -246,11 +246,12 @@ def cancelling(turn: Turn, by: str, *, ended: CallId | None = None) -> list[Sess
     for call in turn.calls:
         if call.status is S.FINISHED or call.call == ended or turn.is_out(call):
             continue
-        if call.status is S.STARTED:
+        if (owed := owed_result(turn, call)) is not None:
+            events.append(owed)
+        elif call.status is S.STARTED:
             events.append(in_doubt(turn, call))
         else:
-            owed = owed_result(turn, call)
-            events.extend(drop_call(turn, call, f"Not run: cancelled by {by}.") if owed is None else [owed])
+            events.extend(drop_call(turn, call, f"Not run: cancelled by {by}."))
     if not any(turn.is_out(call) and call.call != ended for call in turn.calls):
         events.append(TurnEnded(turn=turn.turn, outcome="cancelled", code="cancelled", message=f"cancelled by {by}"))
     return events

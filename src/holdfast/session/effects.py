@@ -2,7 +2,7 @@
 
 import msgspec
 
-from holdfast.ids import CallId, TurnId
+from holdfast.ids import CallId, JobId, TurnId
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -84,6 +84,12 @@ class Deliver(Effect, frozen=True):
     delivery: str
 
 
+class ReportJob(Effect, frozen=True):
+    """A job has ended, and the message that says so is not in the queue yet."""
+
+    job: JobId
+
+
 SessionEffect = (
     BeginTurn
     | Resume
@@ -98,4 +104,5 @@ SessionEffect = (
     | StopDelegate
     | ReportToParent
     | Deliver
+    | ReportJob
 )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, MemoryId, ReminderId, SessionId, TurnId
+from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, JobId, MemoryId, ReminderId, SessionId, TurnId
 from holdfast.session.messages import Message, Quote, Usage
 from holdfast.session.schedule import Schedule
 
@@ -20,6 +20,8 @@ TurnOutcome = Literal["completed", "failed", "cancelled", "superseded"]
 CallOutcome = Literal["ok", "error", "denied", "unattended", "superseded", "cancelled", "voided", "timed_out", "in_doubt"]
 ClosedAs = Literal["expired", "superseded", "voided", "cancelled"]
 PromptKind = Literal["approval", "question"]
+JobOutcome = Literal["ok", "error", "timed_out", "in_doubt"]
+JobHost = Literal["process", "task"]
 
 
 class DelegateOf(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -352,6 +354,49 @@ class CallFinished(Event, frozen=True):
     output: str | None = None  # digest of the full output kept beside the journal
 
 
+class JobSubmitted(Event, frozen=True):
+    """
+    A started call goes on in the background. Durable, with `tool_started` and the call's result, before the job is let go.
+
+    `context` is the turn's own, narrowed, and restored on every fold: without it nothing starts and nothing is reported.
+    """
+
+    job: JobId
+    turn: TurnId
+    call: CallId
+    tool: str
+    arguments: str
+    digest: str
+    contract: Literal["pure", "idempotent", "once"]
+    context: msgspec.Raw
+    agent: str  # that its result goes to
+    model: str
+    epoch: int
+    host: JobHost  # a process of its own, or a task of the program that drove the turn
+    process: dict[str, Any]  # of the job's supervisor, or of that program: enough to know whether it lives
+    seconds_max: float
+    bytes_max: int
+
+
+class JobCancelled(Event, frozen=True):
+    """Wished for, and durable, before the job is asked to end; it ends with its real outcome, or in doubt."""
+
+    job: JobId
+    turn: TurnId
+    by: str
+
+
+class JobEnded(Event, frozen=True):
+    """How a job ended, said once by whoever found out first. The input that reports it follows; without authority none does."""
+
+    job: JobId
+    turn: TurnId
+    outcome: JobOutcome
+    text: str
+    code: str | None = None
+    output: str | None = None  # digest of the full output kept beside the journal
+
+
 class Compacted(Event, frozen=True):
     """In the view, the oldest `turns` entries are replaced by this summary. The journal keeps everything."""
 
@@ -479,6 +524,9 @@ SessionEvent = (
     | DelegateEnded
     | DelegateReported
     | CallFinished
+    | JobSubmitted
+    | JobCancelled
+    | JobEnded
     | Compacted
     | TurnCompacted
     | TurnImported

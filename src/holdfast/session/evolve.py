@@ -35,6 +35,9 @@ from holdfast.session.events import (
     Event,
     InputAccepted,
     InputDropped,
+    JobCancelled,
+    JobEnded,
+    JobSubmitted,
     LifeCarried,
     MemoryRecalled,
     ModelAnswerDropped,
@@ -58,6 +61,7 @@ from holdfast.session.events import (
     TurnResumed,
     TurnStarted,
 )
+from holdfast.session.evolve_jobs import call_key, job_cancelled, job_ended, job_of_call, job_reported, job_submitted
 from holdfast.session.evolve_reminders import reminder_cancelled, reminder_fired, reminder_set, was_fired
 from holdfast.session.evolve_turn import (
     S,
@@ -194,6 +198,12 @@ def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> Sessi
             return reminder_fired(state, event)
         case ReminderCancelled():
             return reminder_cancelled(state, event)
+        case JobSubmitted():
+            return job_submitted(_with_turn(state, event, job_of_call), event, seq, at)
+        case JobCancelled():
+            return job_cancelled(state, event)
+        case JobEnded():
+            return job_ended(state, event, seq, at)
         case ModelGiven():
             return _model_given(state, event)
         case SessionBorn():
@@ -223,7 +233,7 @@ def _life_carried(state: SessionState, event: LifeCarried) -> SessionState:
     if event.attached:
         notes = tuple(NoteMessage(f"Kept from before this session was sealed or copied: {each}") for each in event.attached)
         view = _with_entry(view, ViewEntry(TurnId("carried"), notes))
-    return replace(state, carrying=0, deliveries={}, reminders={}, delegates={}, view=view)
+    return replace(state, carrying=0, deliveries={}, reminders={}, delegates={}, jobs={}, view=view)
 
 
 def dedup_key(context: TurnContext, key: str) -> str:
@@ -236,11 +246,6 @@ def _dedup_key(channel: object, requester: object, key: str) -> str:
 
 def text_digest(text: str) -> str:
     return blake3(text.encode("utf-8", "surrogatepass")).hexdigest(length=16)
-
-
-def call_key(tool: str, arguments: str) -> str:
-    """What makes two calls equal."""
-    return blake3(f"{tool}\0{arguments}".encode("utf-8", "surrogatepass")).hexdigest(length=16)
 
 
 def _input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
@@ -260,6 +265,8 @@ def _input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
         loop=event.loop,
         quotes=event.quotes,
     )
+    if event.kind == "job":
+        return _report_accepted(state, event, accepted)
     fired = was_fired(state, event)  # it goes on with the agent and model it was set with, and changes nothing for the others
     workspaces, people, readers = state.workspaces, state.people, state.readers
     if isinstance(context, TurnContext):
@@ -280,6 +287,12 @@ def _input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
         model=event.model if event.loop == "ours" and not fired else state.model,
         agent=event.agent if not fired else state.agent,
     )
+
+
+def _report_accepted(state: SessionState, event: InputAccepted, accepted: Input) -> SessionState:
+    """A job's result. Nobody said it, so it changes nothing of what the session keeps for people: agent, model, workspace, readers."""
+    dedup = state.dedup if event.dedup is None else _deduplicated(state, event, accepted.context, event.dedup)
+    return job_reported(replace(state, inputs=state.inputs + 1, queued=(*state.queued, accepted), dedup=dedup), event)
 
 
 def _with_readers(readers: frozenset[Reader], context: TurnContext, people: tuple[str, ...]) -> frozenset[Reader]:
@@ -334,7 +347,8 @@ def _turn_started(state: SessionState, event: TurnStarted, at: int) -> SessionSt
     own: Trail[Message] = Trail()
     for each in taken:
         speaker = _speaker(state, each)
-        own = own.add(UserMessage(each.text, speaker, each.quotes))
+        # What a job gave back is nobody's word: the model hears it from us, and never as its requester's.
+        own = own.add(NoteMessage(each.text) if each.kind == "job" else UserMessage(each.text, speaker, each.quotes))
     turn = Turn(
         turn=event.turn,
         context=first.context,
@@ -493,9 +507,9 @@ def _turn_imported(state: SessionState, event: TurnImported) -> SessionState:
 def _model_given(state: SessionState, event: ModelGiven) -> SessionState:
     turns = {name: replace(turn, model=event.model) for name, turn in state.turns.items()}
     reminders = {name: replace(each, model=event.model) for name, each in state.reminders.items()}
-    return replace(
-        state, model=event.model, turns=turns, reminders=reminders, queued=tuple(replace(each, model=event.model) for each in state.queued)
-    )
+    jobs = {name: replace(job, model=event.model) for name, job in state.jobs.items()}
+    queued = tuple(replace(each, model=event.model) for each in state.queued)
+    return replace(state, model=event.model, turns=turns, reminders=reminders, jobs=jobs, queued=queued)
 
 
 def _delivery(state: SessionState, event: DeliveryQueued | DeliverySent | DeliveryConfirmed | DeliveryFailed) -> SessionState:

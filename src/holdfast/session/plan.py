@@ -12,7 +12,7 @@ from blake3 import blake3
 
 Contract = Literal["pure", "idempotent", "once"]
 Reach = Literal["none", "workspace", "outside"]
-ToolKind = Literal["plain", "shell", "read_file", "write_file", "question", "memory", "reminder", "delegate"]
+ToolKind = Literal["plain", "shell", "read_file", "write_file", "question", "memory", "reminder", "delegate", "job_cancel"]
 
 
 class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,6 +39,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     turn_tool_calls_max: int = limits.TOOL_CALLS_PER_TURN_MAX
     turn_tokens_max: int | None = None
     turn_cost_microusd_max: int | None = None
+    session_jobs_max: int = limits.JOBS_PER_SESSION_MAX
+    home_jobs_max: int = limits.JOBS_PER_HOME_MAX
+    job_seconds: float = limits.JOB_SECONDS
 
     def rule(self, audience: Audience, tool: str) -> Rule | None:
         rules = self.rules.get(audience, {})
@@ -52,6 +55,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     definition: ToolDefinition | None = None
     arguments: str | None = None
     binding: Binding | None = None
+    background: bool = False  # it would go on as a job
     problem: tuple[str, str] | None = None  # (code, text for the model): unknown tool, invalid arguments, cannot bind, hard deny
 
 

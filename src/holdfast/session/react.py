@@ -4,6 +4,7 @@ What is owed, computed from the state alone. Used after every append and, unchan
 Every phase has a listed way on; none hangs, and nothing owed is forgotten (T7): a session owes nothing only when it is idle, parked on a person, or driven from outside.
 """
 
+from holdfast import limits
 from holdfast.ids import turn_id
 from holdfast.session.effects import (
     AwaitModel,
@@ -15,6 +16,7 @@ from holdfast.session.effects import (
     Finish,
     LookAtCalls,
     Park,
+    ReportJob,
     ReportToParent,
     Resume,
     RunTools,
@@ -37,6 +39,9 @@ def react(state: SessionState) -> tuple[SessionEffect, ...]:
     for turn in state.turns.values():
         if turn is not running and (turn.phase is Phase.CANCELLING or turn.is_half_settled):
             owed.extend(_of_turn(turn))
+    # A job that runs is nobody's work; one that ended is reported as soon as the queue has room.
+    if len(state.queued) < limits.QUEUED_INPUTS_MAX:
+        owed.extend(ReportJob(job.job) for job in state.jobs.values() if job.ended is not None)
     if running is None:
         owed.extend(_next_turn(state))
     owed.extend(StopDelegate(each.call) for each in state.delegates.values() if not is_wanted(state, each))
@@ -132,4 +137,4 @@ def runnable_calls(turn: Turn) -> tuple[Call, ...]:
 
 
 def _in_flight(turn: Turn) -> tuple[SessionEffect, ...]:
-    return tuple(AwaitTool(turn.turn, call.call, call.epoch) for call in turn.calls if call.status is S.STARTED)
+    return tuple(AwaitTool(turn.turn, call.call, call.epoch) for call in turn.calls if call.status is S.STARTED and call.job is None)

@@ -59,7 +59,8 @@ CASES = (
 
 
 def findings_of(turn: Turn, epoch: int) -> Findings:
-    started = [call for call in turn.calls if call.status is CallStatus.STARTED and call.epoch < epoch]
+    # A call that became a job is not in flight: what runs on is the job, which is found by itself.
+    started = [call for call in turn.calls if call.status is CallStatus.STARTED and call.epoch < epoch and call.job is None]
     return Findings(
         model_out=turn.model_call is not None and turn.model_call.epoch < epoch,
         once_started=any(call.contract == "once" for call in started),

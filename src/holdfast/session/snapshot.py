@@ -12,7 +12,21 @@ from typing import Any
 import msgspec
 from blake3 import blake3
 
-from holdfast.session import authority, events, evolve, evolve_reminders, evolve_turn, legacy, memory, messages, restoring, schedule, sizes, state
+from holdfast.session import (
+    authority,
+    events,
+    evolve,
+    evolve_jobs,
+    evolve_reminders,
+    evolve_turn,
+    legacy,
+    memory,
+    messages,
+    restoring,
+    schedule,
+    sizes,
+    state,
+)
 from holdfast.session.state import SessionState
 from holdfast.session.trail import Trail, Window
 
@@ -40,7 +54,7 @@ def _of_code(code: CodeType) -> list[Any]:
 def _of_fold() -> list[Any]:
     functions = [
         each
-        for module in (evolve, evolve_reminders, evolve_turn, legacy, memory, restoring, sizes)
+        for module in (evolve, evolve_jobs, evolve_reminders, evolve_turn, legacy, memory, restoring, sizes)
         for each in vars(module).values()
         if isinstance(each, FunctionType)
     ]

@@ -11,9 +11,21 @@ from typing import Any
 import msgspec
 
 from holdfast import limits
-from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, MemoryId, ReminderId, SessionId, TurnId
+from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, JobId, MemoryId, ReminderId, SessionId, TurnId
 from holdfast.session.authority import Audience, LostContext, TurnContext, Workspace
-from holdfast.session.events import ApprovalAnswered, ApprovalRequested, CallOutcome, ClosedAs, DelegateOf, InputKind, Loop, RecalledItem
+from holdfast.session.events import (
+    ApprovalAnswered,
+    ApprovalRequested,
+    CallOutcome,
+    ClosedAs,
+    DelegateOf,
+    InputKind,
+    JobEnded,
+    JobHost,
+    JobOutcome,
+    Loop,
+    RecalledItem,
+)
 from holdfast.session.messages import Message, Quote, Usage
 from holdfast.session.schedule import Schedule
 from holdfast.session.trail import Trail, Window
@@ -80,10 +92,13 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     outcome: CallOutcome | None = None
     text: str = ""
     code: str | None = None
+    job: JobId | None = None  # it goes on as this one, and its own result is only that
 
     @property
     def owes_result(self) -> bool:
-        """Its prompt is over, but the result that goes with it is missing: a crash came between the two records."""
+        """Its prompt is over, or it became a job, but the result that goes with it is missing: a crash came between the two records."""
+        if self.job is not None:
+            return self.status is CallStatus.STARTED
         approval = self.approval
         if approval is None or self.status is CallStatus.STARTED or self.status is CallStatus.FINISHED:
             return False
@@ -209,7 +224,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def is_out(self, call: Call) -> bool:
         """Started, and by the attempt that drives the turn now: an older one's is gone, and only waits to be run again. A delegate outlives attempts."""
-        return call.status is CallStatus.DELEGATED or (call.status is CallStatus.STARTED and call.epoch >= self.epoch)
+        if call.status is CallStatus.DELEGATED:
+            return True
+        return call.status is CallStatus.STARTED and call.epoch >= self.epoch and call.job is None
 
     @property
     def only_waits(self) -> bool:
@@ -287,6 +304,44 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     sent: bool = False
 
 
+class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Background work that runs, or that ended and is not reported yet."""
+
+    job: JobId
+    turn: TurnId
+    call: CallId
+    tool: str
+    arguments: str
+    contract: str
+    context: TurnContext | LostContext  # of its own record, never of the turn that happens to run
+    agent: str
+    model: str
+    host: JobHost
+    process: dict[str, Any]
+    seconds_max: float
+    bytes_max: int
+    submitted_at: int
+    submitted_seq: int
+    cancelled_by: str | None = None
+    ended: JobEnded | None = None  # its report is owed
+
+
+class EndedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is remembered of a job that is over; the journal has the rest."""
+
+    job: JobId
+    turn: TurnId
+    tool: str
+    outcome: JobOutcome
+    code: str | None
+    audience: Audience | None  # None: its authority could not be restored, and nobody was told
+    boundary: str | None
+    submitted_at: int
+    ended_at: int
+    submitted_seq: int
+    ended_seq: int
+
+
 class Deduplicated(msgspec.Struct, frozen=True, gc=False):
     turn: TurnId
     text: str  # digest
@@ -362,6 +417,8 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reported: bool = False  # and its parent was told how it ended
     delegates: dict[CallId, Delegate] = {}  # at work, as far as this session knows
     delegates_ended: Window[Delegate] = Window(limits.DELEGATES_REMEMBERED)
+    jobs: dict[JobId, Job] = {}  # running, or ended and not yet reported
+    ended_jobs: Window[EndedJob] = Window(limits.JOBS_REMEMBERED)
 
     def open_call(self, turn: TurnId, call: CallId) -> Call | None:
         open_turn = self.turns.get(turn)

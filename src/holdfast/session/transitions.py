@@ -16,6 +16,7 @@ from holdfast.session.events import (
     CallsProposed,
     DelegateStarted,
     Event,
+    JobSubmitted,
     MemoryRecalled,
     ModelAnswered,
     ModelCallFailed,
@@ -53,10 +54,12 @@ TRANSITIONS: Mapping[tuple[Phase, type[Event]], frozenset[Phase]] = {
     (P.DECIDING, CallFinished): frozenset({P.DECIDING, P.RUNNING, P.READY}),
     (P.DECIDING, ToolStarted): frozenset({P.DECIDING}),  # a sibling allowed earlier, while an edited call is looked at again
     (P.DECIDING, DelegateStarted): frozenset({P.DECIDING}),
+    (P.DECIDING, JobSubmitted): frozenset({P.DECIDING}),
     (P.DECIDING, TurnResumed): frozenset({P.DECIDING}),
     (P.DECIDING, TurnCancelled): frozenset({P.CANCELLING}),
     (P.RUNNING, ToolStarted): frozenset({P.RUNNING}),
     (P.RUNNING, DelegateStarted): frozenset({P.RUNNING}),
+    (P.RUNNING, JobSubmitted): frozenset({P.RUNNING}),  # it goes on beside the turn; its result follows at once
     (P.RUNNING, CallFinished): frozenset({P.RUNNING, P.READY}),
     (P.RUNNING, ApprovalRequested): frozenset({P.RUNNING}),  # policy tightened, or a grant revoked, before it started
     (P.RUNNING, ApprovalAnswered): frozenset({P.RUNNING, P.DECIDING}),

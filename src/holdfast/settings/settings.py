@@ -19,6 +19,8 @@ BUILTIN_TOOLS = (
     "ask_person",
     "cancel_reminder",
     "forget",
+    "job_cancel",
+    "job_status",
     "list_files",
     "list_reminders",
     "now",
@@ -79,6 +81,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     view_tokens_max: int | None = None  # above this, older turns are summarised
     tool_timeout_seconds: float = limits.TOOL_TIMEOUT_SECONDS
     recall_within_ms: int = round(limits.MEMORY_RECALL_SECONDS * 1000)  # 0: nothing is recalled by itself
+    session_jobs_max: int = limits.JOBS_PER_SESSION_MAX
+    home_jobs_max: int = limits.JOBS_PER_HOME_MAX
+    job_seconds: float = limits.JOB_SECONDS
     shell_confine: Literal["auto", "require", "off"] = "auto"
     secret_names: tuple[str, ...] = ()
     allow_network_filesystem: bool = False
@@ -112,6 +117,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             turn_tool_calls_max=self.turn_tool_calls_max,
             turn_tokens_max=self.turn_tokens_max,
             turn_cost_microusd_max=None if self.turn_cost_max is None else round(self.turn_cost_max * _MICRO),
+            session_jobs_max=self.session_jobs_max,
+            home_jobs_max=self.home_jobs_max,
+            job_seconds=self.job_seconds,
         )
 
     def compaction(self) -> CompactionRules:

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.adapters.inmemory import Crashed, InMemoryDisk, InMemoryIndex, InMemoryJournal, InMemoryMemory, InMemoryNotifier, InMemoryStore
+from holdfast.adapters.inmemory.jobs import InMemoryJobs
 from holdfast.adapters.zones import find_zone
 from holdfast.home import Agent, Home, specs_from_agents
 from holdfast.ids import SessionId
@@ -120,6 +121,7 @@ def open_in_memory(
             folder_identity=folder_identity,
             zones=find_zone,
             model_times=ModelTimes(retry_seconds=0.0),
+            jobs=InMemoryJobs(),
         )
         async with Service(world) as service:
             yield service

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast import limits
-from holdfast.ids import ApprovalId, CallId, TurnId
+from holdfast.ids import ApprovalId, CallId, JobId, TurnId
 from holdfast.session.authority import LostContext, TurnContext
 from holdfast.session.commands import AnswerApproval, SessionCommand
 from holdfast.session.decide import decide
@@ -27,6 +27,8 @@ from holdfast.session.events import (
     DelegateEnded,
     DelegateStarted,
     InputAccepted,
+    JobEnded,
+    JobSubmitted,
     ModelAnswered,
     ReminderCancelled,
     ReminderFired,
@@ -73,6 +75,9 @@ class Watcher:
         self.prompts: dict[TurnId, int] = {}
         self.reminders: dict[str, ReminderSet] = {}  # those that stand
         self.firings: set[tuple[str, int]] = set()
+        self.jobs: dict[JobId, JobSubmitted] = {}
+        self.jobs_ended: set[JobId] = set()
+        self.jobs_reported: set[JobId] = set()
 
     def saw(self, event: SessionEvent, after: SessionState, *, seq: int, at: int) -> None:
         self._check_event(event, after, seq, at)
@@ -84,9 +89,7 @@ class Watcher:
             hold("T4", turn not in self.ended, f"{type(event).__name__} after the end of {turn}")
         match event:
             case InputAccepted():
-                self.accepted[event.input] = (event.turn, bytes(event.context))
-                self.superseded.update(event.supersedes)
-                hold("A4", event.kind == "message" or not event.supersedes, f"a {event.kind} takes the place of a request")
+                self._accepted(event)
             case TurnStarted():
                 self._turn_started(event)
             case ModelAnswered() | CallsProposed():
@@ -104,6 +107,8 @@ class Watcher:
                 self._started(event, after)
             case CallFinished():
                 self._finished(event, seq)
+            case JobSubmitted() | JobEnded():
+                self._job(event, seq)
             case TurnCancelled():
                 self.cancelled.add(event.turn)
             case TurnEnded():
@@ -156,10 +161,48 @@ class Watcher:
     def _turn_started(self, event: TurnStarted) -> None:
         contexts = [msgspec.json.decode(self.accepted[name][1]) for name in event.inputs]
         hold("A7", self.accepted[event.inputs[0]][0] == event.turn, "a turn has another message's id")
+        hold("A7", len(contexts) == 1 or contexts[0]["provenance"]["kind"] != "job", "a job's result rides with another message")
         for context in contexts:
             context.pop("turn", None)
             hold("A7", context == contexts[0], f"messages of different authority became one turn: {contexts}")
         self.authority[event.turn] = self.accepted[event.inputs[0]][1]
+
+    def _accepted(self, event: InputAccepted) -> None:
+        if event.kind == "job":
+            self._job_reported(event)
+        self.accepted[event.input] = (event.turn, bytes(event.context))
+        self.superseded.update(event.supersedes)
+        hold("A4", event.kind == "message" or not event.supersedes, f"a {event.kind} takes the place of a request")
+
+    def _job(self, event: JobSubmitted | JobEnded, seq: int) -> None:
+        if isinstance(event, JobSubmitted):
+            self._job_submitted(event)
+            return
+        hold("T2", event.job in self.jobs and event.job not in self.jobs_ended, "a job ends twice, or never was")
+        self.jobs_ended.add(event.job)
+        if event.outcome == "in_doubt":
+            self.doubted[self.jobs[event.job].tool, self.jobs[event.job].arguments] = seq
+
+    def _job_submitted(self, event: JobSubmitted) -> None:
+        runs = self.started.get(event.call)
+        hold("T1", runs and (runs[-1].digest, runs[-1].arguments) == (event.digest, event.arguments), "a job that is not the call that started")
+        hold("T2", event.job not in self.jobs, "a job is submitted twice")
+        own, parents = msgspec.json.decode(event.context), msgspec.json.decode(self.authority[event.turn])
+        hold("A4", own["provenance"].pop("kind") == "job", "a job's context is not a job's")
+        parents["provenance"].pop("kind")
+        taints = own["provenance"].pop("taint"), parents["provenance"].pop("taint")
+        hold("M2", taints[0] == taints[1] or taints[0] == "tainted", "a job lost its parent's taint")
+        hold("A4", own == parents, f"a job has another authority than its parent: {own} instead of {parents}")
+        self.jobs[event.job] = event
+
+    def _job_reported(self, event: InputAccepted) -> None:
+        job = JobId(event.dedup or "")
+        hold("T2", job in self.jobs_ended and job not in self.jobs_reported, f"{job} is reported twice, or before its end")
+        hold("A7", not event.supersedes, "a job's result takes somebody's place")
+        own, stored = msgspec.json.decode(event.context), msgspec.json.decode(self.jobs[job].context)
+        own.pop("turn"), stored.pop("turn")
+        hold("A1", own == stored, "a job's result comes under another authority than was stored")
+        self.jobs_reported.add(job)
 
     def _asked(self, event: ApprovalRequested, after: SessionState, seq: int) -> None:
         context = after.turns[event.turn].context
@@ -248,6 +291,8 @@ _AFTER_THE_END = (
     "ModelAnswerDropped",
     "DeliveryQueued",
     "DelegateEnded",
+    "JobCancelled",
+    "JobEnded",
     "ReminderFired",
 )  # the last: its input alone was kept, and has been answered since
 

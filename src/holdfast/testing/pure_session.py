@@ -15,7 +15,7 @@ from holdfast.ids import ApprovalId, CallId, GrantId, InstanceId, SessionId, Tur
 from holdfast.session.approvals import SCOPES, folder_of
 from holdfast.session.authority import TurnContext
 from holdfast.session.codec import decode, encode
-from holdfast.session.commands import AnswerApproval, DecideCalls, FinishCall, NewDelegate, ReportDelegate, SessionCommand, StartTool
+from holdfast.session.commands import AnswerApproval, DecideCalls, FinishCall, JobPlan, NewDelegate, ReportDelegate, SessionCommand, StartTool
 from holdfast.session.decide import Committed, commit
 from holdfast.session.events import CallOutcome, DelegateOf, SessionBorn, SessionEvent
 from holdfast.session.evolve import evolve, fold, initial
@@ -38,6 +38,7 @@ TOOLS = {
         ToolDefinition(name="delete", description="Delete.", parameters=_ANY, audience="team"),
         ToolDefinition(name="tidy", description="Tidy up.", parameters=_ANY, default_mode="auto", audience="team"),
         ToolDefinition(name="charge", description="Charge.", parameters=_ANY, contract="idempotent", audience="team"),
+        ToolDefinition(name="dig", description="Dig, in the background.", parameters=_ANY, audience="team"),
         ToolDefinition(name="shell", description="Run.", parameters=_ANY, kind="shell"),
         ToolDefinition(name="write_file", description="Write.", parameters=_ANY, kind="write_file"),
         ToolDefinition(name="delegate_helper", description="Hand on.", parameters=_ANY, kind="delegate", default_mode="auto", audience="team"),
@@ -45,9 +46,11 @@ TOOLS = {
     )
 }
 """
-One of each sort. `delete` asks and must not run twice; `tidy` must not run twice and asks nobody; `charge` may be repeated with its key;
+One of each sort. `dig` goes on as a job. `delete` asks and must not run twice; `tidy` must not run twice and asks nobody; `charge` may be repeated with its key;
 `delegate_helper` hands a task on.
 """
+BACKGROUND = frozenset({"dig"})
+JOB = JobPlan(host="process", process={"boot_id": "boot-1", "group": 4711, "start_time": 1}, seconds_max=60.0, bytes_max=1000)
 
 
 class Stored(NamedTuple):
@@ -145,6 +148,7 @@ class PureSession:
             definition=definition,
             arguments=msgspec.json.encode(fields, order="sorted").decode(),
             binding=self.bind(turn, definition, fields),
+            background=definition.name in BACKGROUND,
         )
 
     def bind(self, turn: Turn, definition: ToolDefinition, fields: dict[str, Any]) -> Binding:
@@ -183,7 +187,8 @@ class PureSession:
             return None
         name = delegate_session(call)
         new = NewDelegate(agent="helper", session=name, instance=InstanceId(f"life of {name}"), tools=tuple(sorted(self.tools)))
-        command = StartTool(turn=turn, looked=looked[0], policy=self.policy, grants=self.active_grants(), epoch=self.epoch, delegate=new)
+        job = JOB if looked[0].background and self.state.turns[turn].loop == "ours" else None
+        command = StartTool(turn=turn, looked=looked[0], policy=self.policy, grants=self.active_grants(), epoch=self.epoch, delegate=new, job=job)
         run: int | None = self.do(command).decided[-1].outcome
         return run
 

@@ -21,12 +21,15 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.ids import ApprovalId, CallId, InstanceId, ReminderId, SessionId, TurnId, reminder_id
+from holdfast.ids import ApprovalId, CallId, InstanceId, JobId, ReminderId, SessionId, TurnId, reminder_id
 from holdfast.session.authority import Audience, LostContext, MessageSource, Principal, Provenance, Workspace, context_from_source, narrowed
 from holdfast.session.commands import (
     AcceptInput,
     Cancel,
+    CancelJob,
     CancelReminder,
+    CloseLife,
+    EndJob,
     EndTurn,
     Expire,
     FailTurn,
@@ -39,6 +42,7 @@ from holdfast.session.commands import (
     RecordCompaction,
     RecordRecall,
     Recover,
+    ReportEndedJob,
     ResumeTurn,
     SessionCommand,
     SetReminder,
@@ -61,6 +65,7 @@ from holdfast.session.effects import (
     Finish,
     LookAtCalls,
     Park,
+    ReportJob,
     ReportToParent,
     Resume,
     RunTools,
@@ -76,6 +81,8 @@ from holdfast.session.events import (
     InputAccepted,
     InputDropped,
     InputKind,
+    JobEnded,
+    JobOutcome,
     Loop,
     MemoryRecalled,
     ModelAnswerDropped,
@@ -97,7 +104,7 @@ from holdfast.session.schedule import Cron, Every, Once, Schedule
 from holdfast.session.state import SessionState
 from holdfast.session.view import view_of
 from holdfast.testing.memory_items import item
-from holdfast.testing.pure_session import LIFE, PureSession
+from holdfast.testing.pure_session import BACKGROUND, LIFE, PureSession, Stored, replay
 
 SEPARATOR = "----"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -183,6 +190,8 @@ class Teller:
                 return f"{event.turn} #{event.number} " + (", ".join(f"{self.name(call.call)} {call.tool}" for call in calls) or repr(event.text))
             case ModelAnswerDropped() | ModelCallFailed():
                 return f"{event.turn} #{event.number} {event.reason if isinstance(event, ModelAnswerDropped) else event.kind}"
+            case JobEnded():
+                return f"{self.name(event.job)} {event.outcome}" + (f" ({event.code})" if event.code and event.code != event.outcome else "")
             case TurnEnded():
                 return f"{event.turn} {event.outcome}" + (f" ({event.code})" if event.code and event.code != event.outcome else "")
             case TurnResumed():
@@ -200,9 +209,9 @@ class Teller:
 
     def _plain_detail(self, event: SessionEvent) -> str:
         said: list[str] = []
-        for field in ("approval", "call", "turn", "number", "option", "by", "closed_as", "may_answer", "calls"):
+        for field in ("job", "approval", "call", "turn", "number", "option", "by", "closed_as", "may_answer", "calls"):
             value = getattr(event, field, None)
-            if field == "turn" and (getattr(event, "call", None) is not None or getattr(event, "approval", None) is not None):
+            if field == "turn" and any(getattr(event, name, None) is not None for name in ("call", "approval", "job")):
                 continue
             if field == "calls" and value is not None:
                 said.append(", ".join(f"{self.name(each.call)} {each.tool}" for each in value))
@@ -228,11 +237,13 @@ class Teller:
                 return type(effect).__name__
             case BearDelegate(call=call) | StopDelegate(call=call):
                 return f"{type(effect).__name__} {self.name(call)}"
+            case ReportJob(job=job):
+                return f"ReportJob {self.name(job)}"
             case _:
                 return f"{type(effect).__name__} {effect.turn}"
 
     def name(self, real: str) -> str:
-        if not real.startswith(("c-", "a-", "r-")):
+        if not real.startswith(("c-", "a-", "r-", "j-")):
             return real
         if real not in self._names:
             letter = real[0]
@@ -420,10 +431,11 @@ class Teller:
         self.step_start(call)
         self.step_finish(call)
 
-    def _is_delegate(self, call: CallId) -> bool:
-        open_call = self.pure.state.open_call(self._turn_of(call), call)
-        tool = self.pure.tools.get(open_call.tool) if open_call is not None else None
-        return tool is not None and tool.kind == "delegate"
+    def _goes_on_beside(self, turn: TurnId, call: CallId) -> bool:
+        """Whether its start is all that this turn does for it: a job, or a delegate."""
+        made = self.pure.state.open_call(turn, call)
+        tool = self.pure.tools.get(made.tool) if made is not None else None
+        return tool is not None and (tool.kind == "delegate" or tool.name in BACKGROUND)
 
     def _turn_of(self, call: str) -> TurnId:
         real = self._real(call)
@@ -442,6 +454,43 @@ class Teller:
 
     def step_fail(self, code: str, turn: str = "") -> None:
         self._do(FailTurn(turn=TurnId(turn) if turn else self._running, code=code, message=f"ended for {code}"))
+
+    # --- jobs
+
+    def step_job_ends(self, job: str, outcome: str = "ok", text: str = "dug") -> None:
+        """Somebody found out how it ended."""
+        committed = self._do(EndJob(job=JobId(self._real(job)), outcome=cast(JobOutcome, outcome), text=text))
+        if committed.decided[-1].outcome == "dropped":
+            self._said.append(f"the end of {job} is known, or nobody knows {job}")
+
+    def step_report_job(self, job: str) -> None:
+        self._do(ReportEndedJob(job=JobId(self._real(job))))
+
+    def step_cancel_job(self, job: str, by: str = "alice") -> None:
+        """In the circle that a message of theirs would be in."""
+        source = _source(by, None) or MessageSource.none()
+        circle = {"audience": source.audience, "boundary": source.boundary}
+        self._do(CancelJob(job=JobId(self._real(job)), by=source.person or "nobody", **circle))  # type: ignore[arg-type]  # as the fields are
+
+    def step_jobs(self) -> None:
+        for job in self.pure.state.jobs.values():
+            context = job.context
+            whose = f"lost: {context.reason}" if isinstance(context, LostContext) else f"{context.requester} {context.boundary} {context.interactive}"
+            self._said.append(f"  {self.name(job.job)} {job.tool} {'ended' if job.ended else 'runs'}, for {whose}")
+        for name, over in self.pure.state.ended_jobs.items():
+            self._said.append(f"  {self.name(name)} is over: {over.outcome}" + (f" ({over.code})" if over.code else ""))
+
+    def step_damage_job(self, field: str) -> None:
+        """The last record is a job's, and its context loses a field; genuine otherwise, as by somebody with the key."""
+        last = self.pure.records.pop()
+        body = msgspec.json.decode(last.body)
+        del body["context"][field]
+        self.pure.records.append(Stored(last.type, last.version, msgspec.json.encode(body), last.at))
+        self.pure.state = replay(self.pure.records)
+
+    def step_new_life(self) -> None:
+        """What an unseal, fork or restore does with what is open."""
+        self._do(CloseLife(by="alice", reason="carried over"))
 
     # --- people
 
@@ -567,21 +616,29 @@ class Teller:
                 self.step_think(turn)
             case LookAtCalls(turn=turn):
                 self.step_decide(turn)
-            case RunTools(calls=calls):
+            case RunTools(turn=turn, calls=calls):
                 for call in calls:
-                    self.step_start(self.name(call)) if self._is_delegate(call) else self.step_run(self.name(call))
+                    (self.step_start if self._goes_on_beside(turn, call) else self.step_run)(self.name(call))
             case AwaitTool(call=call, epoch=epoch) if epoch < self.pure.epoch:
                 self.step_run(self.name(call))
             case Park(turn=turn):
                 self.step_park(turn)
             case Finish(turn=turn):
                 self.step_end(turn)
+            case ReportJob(job=job):
+                self.step_report_job(job)
             case _:
                 return False
         return True
 
 
-_BOUNDS = {"prompts": "prompts_per_turn_max", "model_calls": "turn_model_calls_max", "tool_calls": "turn_tool_calls_max", "tokens": "turn_tokens_max"}
+_BOUNDS = {
+    "prompts": "prompts_per_turn_max",
+    "model_calls": "turn_model_calls_max",
+    "tool_calls": "turn_tool_calls_max",
+    "tokens": "turn_tokens_max",
+    "jobs": "session_jobs_max",
+}
 
 
 def _source(by: str, quote: str | None) -> MessageSource | None:

@@ -15,12 +15,15 @@ from holdfast.session.authority import Audience, MessageSource
 from holdfast.session.commands import (
     AcceptInput,
     Cancel,
+    CancelJob,
+    EndJob,
     EndTurn,
     Expire,
     ParkTurn,
     ProposeCalls,
     RecordCompaction,
     Recover,
+    ReportEndedJob,
     ResumeTurn,
     StartModelCall,
     StartTurn,
@@ -37,6 +40,7 @@ from holdfast.session.effects import (
     Finish,
     LookAtCalls,
     Park,
+    ReportJob,
     ReportToParent,
     Resume,
     RunTools,
@@ -53,7 +57,22 @@ from holdfast.testing.pure_session import PureSession, replay
 
 PEOPLE = ("alice", "bob", "carol")
 OPTIONS = ("approve_once", "approve_once", "approve_session", "approve_folder", "edit", "deny", "answer", "yes")
-_CALLS = ("look", "look", "peek", "delete", "delete", "tidy", "charge", "shell", "write_file", "ask_person", "delegate_helper", "nosuch")
+_CALLS = (
+    "look",
+    "look",
+    "peek",
+    "delete",
+    "delete",
+    "tidy",
+    "charge",
+    "shell",
+    "write_file",
+    "ask_person",
+    "delegate_helper",
+    "nosuch",
+    "dig",
+    "dig",
+)
 _DAY_MS = 86_400_000
 
 
@@ -182,6 +201,8 @@ class PureSubject:
 
     def disturb(self, dice: random.Random) -> None:
         pure, roll = self.pure, dice.random()
+        if dice.random() < 0.3 and self._job_moves(dice):
+            return
         if roll < 0.25:
             pure.now += dice.choice((1_000, _DAY_MS, 8 * _DAY_MS))
             self._do(Expire())
@@ -197,6 +218,18 @@ class PureSubject:
             state = pure.state
             command = RecordCompaction(summary="so far", turns=1, compactions=state.compactions, tokens_before=9, tokens_after=1, trigger="dice")
             self._do(command)
+
+    def _job_moves(self, dice: random.Random) -> bool:
+        """One of the jobs ends, or somebody wants it to. False: none runs."""
+        running = [job for job in self.pure.state.jobs.values() if job.ended is None]
+        if not running:
+            return False
+        job = dice.choice(running)
+        if dice.random() < 0.3:
+            self._do(CancelJob(job=job.job, by=dice.choice(PEOPLE), audience=Audience.PERSONAL, boundary=f"personal:{dice.choice(PEOPLE)}"))
+        else:
+            self._do(EndJob(job=job.job, outcome=dice.choice(("ok", "error", "timed_out", "in_doubt")), text="dug"))
+        return True
 
     def crash(self, dice: random.Random) -> None:
         """The next driver finds what was there before the last commit, and any part of it."""
@@ -281,6 +314,8 @@ class PureSubject:
                 hold("T7", len(pure.records) > before, "a Finish is owed, and nothing comes of it")
             case StopDelegate(call=call):
                 self._report(call, dice)
+            case ReportJob(job=job):
+                self._do(ReportEndedJob(job=job))
             case BearDelegate() | ReportToParent() | Deliver():
                 pass
 
@@ -348,7 +383,10 @@ class PureSubject:
             if call is not None and call.approval is not None and call.approval.is_open:
                 self._answer_calmly(approval, call.approval.asked.may_answer[0])
                 return True
+        if self._job_moves(dice):
+            return True
         hold("T7", not self.pure.state.turns and not self.pure.state.queued, f"left over: {list(self.pure.state.turns)}")
+        hold("T7", self.watcher.jobs_reported == self.watcher.jobs.keys(), "a job was never reported")
         return False
 
     def _answer_calmly(self, approval: ApprovalId, by: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 from holdfast.errors import BrokenChain, InvariantBroken
 from holdfast.session import decide as deciding
@@ -20,6 +21,7 @@ from holdfast.session.events import (
     CallsProposed,
     DelegateStarted,
     Event,
+    JobSubmitted,
     MemoryRecalled,
     ModelAnswered,
     ModelCallFailed,
@@ -42,7 +44,7 @@ from holdfast.testing.scenarios import Teller
 
 TURN_EVENTS = (
     ModelCallStarted, ModelAnswered, ModelCallFailed, ModelCallLost, CallsProposed, CallAllowed, ApprovalRequested, ApprovalAnswered, ApprovalClosed,
-    ToolStarted, DelegateStarted, CallFinished, MemoryRecalled, TurnCompacted, TurnParked, TurnResumed, TurnCancelled, TurnEnded,
+    ToolStarted, DelegateStarted, JobSubmitted, CallFinished, MemoryRecalled, TurnCompacted, TurnParked, TurnResumed, TurnCancelled, TurnEnded,
 )  # fmt: skip
 
 
@@ -112,6 +114,10 @@ def tried(event: type[Event], facts: dict[str, Any]) -> Any:
         ToolStarted: ToolStarted(turn="t1", call=call, tool="delete", arguments="{}", digest="d", contract="once", allowed_by="policy", epoch=1),
         DelegateStarted: DelegateStarted(
             turn="t1", call=call, agent="helper", session="delegate/x", instance="life-2", arguments="{}", digest="d", allowed_by="policy", epoch=1
+        ),
+        JobSubmitted: JobSubmitted(
+            job="j-new", turn="t1", call=call, tool="delete", arguments="{}", digest="d", contract="once", context=Raw(b"{}"), agent="ops", model="demo",
+            epoch=1, host="process", process={}, seconds_max=1.0, bytes_max=1,
         ),
         CallFinished: CallFinished(turn="t1", call=call, outcome="denied", text=""),
         TurnCompacted: TurnCompacted(turn="t1", summary="x", part="base", messages=1, tokens_before=2, tokens_after=1, trigger="size"),

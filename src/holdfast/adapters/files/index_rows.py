@@ -54,6 +54,7 @@ class _Rest(msgspec.Struct, frozen=True, array_like=True):
     preview: str
     reminders: tuple[bytes, ...]  # as JSON
     parent: SessionId | None
+    jobs: tuple[str, ...]
 
 
 _decode_rest = msgspec.msgpack.Decoder(_Rest).decode
@@ -65,7 +66,7 @@ def values_of(row: IndexRow, key: bytes) -> Values | None:
     """None when it is too large to be kept."""
     reminders = tuple(bytes(each) for each in row.reminders)
     rest = msgspec.msgpack.encode(
-        _Rest(row.phase, row.turns, row.updated_at, row.waiting_for, row.people, row.readers, row.preview, reminders, row.parent)
+        _Rest(row.phase, row.turns, row.updated_at, row.waiting_for, row.people, row.readers, row.preview, reminders, row.parent, row.jobs)
     )
     awaits = msgspec.msgpack.encode(row.awaits) if row.awaits else b""
     prompts = _packed(msgspec.json.encode(row.approvals)) if row.approvals else b""
@@ -117,6 +118,7 @@ def row_of(found: Sequence[Any]) -> IndexRow:
         remind_at=remind_at or None,
         reminders=tuple(msgspec.Raw(each) for each in more.reminders),
         parent=more.parent,
+        jobs=more.jobs,
         awaits=_decode_awaits(awaits) if awaits else (),
     )
 

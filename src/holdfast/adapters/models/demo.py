@@ -10,7 +10,7 @@ from holdfast.adapters.models.demo_requests import UNDERSTOOD, NotUnderstood, ca
 from holdfast.adapters.models.speech import speak
 from holdfast.ports.model import ModelRequest, OnText
 from holdfast.session.decide_reminders import LATE
-from holdfast.session.messages import AssistantMessage, Message, ModelAnswer, ResultMessage, Usage, UserMessage
+from holdfast.session.messages import AssistantMessage, Message, ModelAnswer, NoteMessage, ResultMessage, Usage, UserMessage
 
 NAME = "demo"
 
@@ -51,7 +51,7 @@ class DemoModel:
 def answer_from_view(request: ModelRequest) -> ModelAnswer:
     asked, results = newest(request.messages)
     if not asked:
-        return said("\n".join(telling(result) for result in results) or "There is nothing new to answer.", request)
+        return said("\n".join(telling(result) for result in results) or job_told(request.messages) or "There is nothing new to answer.", request)
     try:
         calls = calls_from_text("\n".join(message.text.partition(LATE)[0] for message in asked), request.tools)
     except NotUnderstood as exc:
@@ -82,6 +82,12 @@ def newest(messages: tuple[Message, ...]) -> tuple[list[UserMessage], list[Resul
             case _:
                 continue
     return asked[::-1], results[::-1]
+
+
+def job_told(messages: tuple[Message, ...]) -> str:
+    """A job's result, where that is what the turn is about: told, and never acted on."""
+    last = messages[-1] if messages else None
+    return last.text if isinstance(last, NoteMessage) and last.text.startswith("Background job ") else ""
 
 
 def telling(result: ResultMessage) -> str:

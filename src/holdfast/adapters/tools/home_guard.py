@@ -25,6 +25,7 @@ _OWN_FOLDERS = frozenset(
         "driver",
         "home",
         "index",
+        "jobs",
         "journal",
         "keys",
         "locks",

@@ -64,7 +64,7 @@ def _start(plan: LaunchPlan) -> "Launched":
     status_read, status_write = os.pipe()
     try:
         process = subprocess.Popen(  # noqa: S603  the words are bound and shown
-            [*plan.prefix, *_launcher_words(plan, go_read, status_write)],
+            [*plan.prefix, *_quick_words(plan, go_read, status_write)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -82,13 +82,14 @@ def _start(plan: LaunchPlan) -> "Launched":
         os.close(status_write)
     launched = Launched(plan, process, go_write, status_read)
     _send_code(go_write)
-    said = _status(status_read, _READY_SECONDS)
+    said = wait_until_ready(status_read)
     if said == "r":
         return launched
     output = launched.give_up()
     raise CannotBind(f"the command can't be started: {said[1:] or output or 'the launcher died'}")
 
 
+_PYTHON = (os.path.realpath(sys.executable), "-I", "-S")
 _BOOT = """# launch.py of holdfast: waits for one byte, then becomes the command
 import marshal, posix
 code = b""
@@ -118,13 +119,17 @@ def _compiled() -> bytes:
     return marshal.dumps(SourceFileLoader(launch.__name__, launch.__file__).get_code(launch.__name__))
 
 
-def _launcher_words(plan: LaunchPlan, go_read: int, status_write: int) -> Sequence[str]:
+def launcher_words(plan: LaunchPlan, go_read: int, status_write: int) -> Sequence[str]:
+    """For whoever can't send it its code, and has time: the supervisor of a job."""
+    return (*_PYTHON, launch.__file__, *_plan_words(plan, go_read, status_write))
+
+
+def _quick_words(plan: LaunchPlan, go_read: int, status_write: int) -> Sequence[str]:
+    return (*_PYTHON, "-c", _BOOT.format(go=go_read, length=len(_compiled())), *_plan_words(plan, go_read, status_write))
+
+
+def _plan_words(plan: LaunchPlan, go_read: int, status_write: int) -> Sequence[str]:
     return (
-        os.path.realpath(sys.executable),
-        "-I",
-        "-S",
-        "-c",
-        _BOOT.format(go=go_read, length=len(_compiled())),
         plan.mode,
         str(go_read),
         str(status_write),
@@ -136,6 +141,11 @@ def _launcher_words(plan: LaunchPlan, go_read: int, status_write: int) -> Sequen
         *plan.denied,
         *plan.words,
     )
+
+
+def wait_until_ready(fd: int) -> str:
+    """What a launcher says first: `r` for ready, `n...` for not; empty if it died or took too long."""
+    return _status(fd, _READY_SECONDS)
 
 
 def _status(fd: int, timeout_seconds: float) -> str:

@@ -30,6 +30,46 @@ def facts_of(pid: int) -> ProcessFacts:
     return ProcessFacts(boot_id=boot_id(), group=pid, start_time=_stat(pid)[1] if _PROC.exists() else 0)
 
 
+def lives(facts: ProcessFacts) -> bool:
+    """Whether the very leader still runs: of this boot, with this start time, and no zombie."""
+    if facts.boot_id != boot_id():
+        return False
+    if not _PROC.exists():
+        return signal_group(facts.group, 0)
+    try:
+        _, started, state = _stat(facts.group)
+    except OSError:
+        return False
+    return started == facts.start_time and state not in "ZX"
+
+
+def death_of(facts: ProcessFacts) -> int | None:
+    """A descriptor that becomes readable when the leader dies; None where it is dead already, or the system has none."""
+    if not hasattr(os, "pidfd_open") or not lives(facts):
+        return None
+    try:
+        fd = os.pidfd_open(facts.group)
+    except OSError:
+        return None
+    if lives(facts):  # looked at once more: the number can't have changed hands before the descriptor was ours
+        return fd
+    os.close(fd)
+    return None
+
+
+def ask_leader(facts: ProcessFacts) -> None:
+    """SIGTERM to the very leader, and to nobody who may have its number by now."""
+    fd = death_of(facts)
+    if fd is None:
+        return
+    try:
+        signal.pidfd_send_signal(fd, signal.SIGTERM)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(fd)
+
+
 def signal_group(group: int, number: int) -> bool:
     """Whether anyone was there to hear it."""
     try:

@@ -32,6 +32,8 @@ _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}\Z")
 # Apart from the threads that our own tools use: functions that never come back must not keep a command from being ended.
 _FUNCTIONS = OwnedThreads()
 
+_IN_BACKGROUND = "in the background, as a job that outlives this turn"
+
 Mode = Literal["ask", "auto"]
 Audience = Literal["public", "team", "personal"]
 
@@ -51,10 +53,12 @@ class PythonTool(Generic[_P, _R]):
         free: Sequence[str],
         name: str | None,
         timeout_seconds: float | None,
+        background: bool = False,
     ) -> None:
         functools.update_wrapper(self, function)
         self._function = function
         self._timeout_seconds = timeout_seconds
+        self._background = background
         self._name = name or function.__name__
         if not _NAME.match(self._name):
             raise Unusable(f"{self._name!r} is no tool name", hint="give one with @tool(name=...): letters, digits, '_' and '-'")
@@ -71,7 +75,7 @@ class PythonTool(Generic[_P, _R]):
             default_mode=mode,
             audience=audience,
             free_fields=tuple(sorted(free)),
-            code=_code_digest(function),
+            code=_code_digest(function) + ("+background" if background else ""),
         )
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -87,11 +91,15 @@ class PythonTool(Generic[_P, _R]):
     def validate(self, arguments: bytes) -> bytes:
         return self._types.normal(arguments)
 
+    def is_background(self, arguments: bytes) -> bool:
+        del arguments  # the tool says it, whatever it is called with
+        return self._background
+
     def bind(self, arguments: bytes, scene: Scene) -> Binding:
         refuse_secrets(arguments, scene.secrets)
         rendered = [render(f"{key}: {value}") for key, value in _top_level(arguments)]
         warnings = tuple(dict.fromkeys(warning for one in rendered for warning in one.warnings))
-        display = display_of([self._name, *(framed(one.text) for one in rendered)])
+        display = display_of([self._name, _IN_BACKGROUND if self._background else "", *(framed(one.text) for one in rendered)])
         return Binding(display=display, warnings=warnings)
 
     async def prepare(self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str) -> Prepared:
@@ -182,6 +190,7 @@ def tool(
     free: Sequence[str] = (),
     name: str | None = None,
     timeout_seconds: float | None = None,
+    background: bool = False,
 ) -> Callable[[Callable[_P, _R]], PythonTool[_P, _R]]: ...
 
 
@@ -195,12 +204,14 @@ def tool(
     free: Sequence[str] = (),
     name: str | None = None,
     timeout_seconds: float | None = None,
+    background: bool = False,
 ) -> Any:
     """
     Make a function a tool that asks first and never runs twice, unless told otherwise.
 
     `contract` says what may happen after a crash: `once` (in doubt), `idempotent` (run again with the same key), `pure` (run again freely).
-    `mode="auto"` runs without asking; `free` names parameters that a remembered approval need not bind.
+    `mode="auto"` runs without asking; `free` names parameters that a remembered approval need not bind. With `background=True` every call goes on as a job, a task
+    of this program: the turn goes on at once, and the result comes back as a message of its own.
 
     >>> @tool(contract="pure", mode="auto")
     ... def service_status(service: str, region: str = "eu-1") -> str:
@@ -213,7 +224,16 @@ def tool(
     """
 
     def made(function: Callable[..., Any]) -> PythonTool[..., Any]:
-        return PythonTool(function, contract=contract, mode=mode, audience=audience, free=free, name=name, timeout_seconds=timeout_seconds)
+        return PythonTool(
+            function,
+            contract=contract,
+            mode=mode,
+            audience=audience,
+            free=free,
+            name=name,
+            timeout_seconds=timeout_seconds,
+            background=background,
+        )
 
     return made if function is None else made(function)
 

@@ -22,7 +22,8 @@ from holdfast.adapters.tools.programs import Program, find_program, fingerprint
 from holdfast.adapters.tools.shell_reading import Reading, read_command, why_unreadable_words
 from holdfast.adapters.tools.shell_words import why_not_covered
 from holdfast.adapters.tools.threads import THREADS
-from holdfast.ports.tools import CannotBind, InvalidArguments, OnOutput, Prepared, ProcessFacts, Scene, ToolReturned
+from holdfast.ids import JobId
+from holdfast.ports.tools import CannotBind, InvalidArguments, OnOutput, Prepared, PreparedJob, ProcessFacts, Scene, ToolReturned
 from holdfast.session.plan import Binding
 from holdfast.session.rendering import framed, render
 
@@ -42,10 +43,13 @@ class Shell:
         self._confine = confine
         self._mechanisms = tuple(mechanisms) if confine != "off" else ()
         self._search_path = search_path
-        self._types = ArgumentTypes("shell", {"command": (str, REQUIRED), "cwd": (str, "."), "timeout_seconds": (float | None, None)})
+        self._types = ArgumentTypes(
+            "shell", {"command": (str, REQUIRED), "cwd": (str, "."), "timeout_seconds": (float | None, None), "background": (bool, False)}
+        )
         self.definition = definition_of(
             "shell",
-            "Run a command with bash in a folder of the workspace. It has no terminal and no input; what it starts ends with it.",
+            "Run a command with bash in a folder of the workspace. It has no terminal and no input; what it starts ends with it. "
+            "With `background` it goes on as a job, and its result comes later as a message of its own.",
             self._types,
             contract="once",
             mode="ask",
@@ -75,6 +79,7 @@ class Shell:
                 "" if confinement.mechanism else f"{_UNCONFINED} ({confinement.reason})",
                 "run in" if place.reach == "workspace" else "run outside the workspace, in",
                 framed(folder.text),
+                "in the background, as a job that outlives this turn" if values["background"] else "",
                 "" if values["timeout_seconds"] is None else f"for at most {values['timeout_seconds']:g} s",
                 "the command" if shown.lines == 1 else f"the command, {shown.lines} lines",
                 framed(shown.text),
@@ -105,6 +110,20 @@ class Shell:
         plan = await THREADS.run(lambda: self._plan(values["command"], binding, scene))
         launched = await start(plan)
         return _PreparedCommand(self, launched, arguments, binding, scene, timeout_seconds=values["timeout_seconds"])
+
+    def is_background(self, arguments: bytes) -> bool:
+        return bool(self._types.read(arguments)["background"])
+
+    async def prepare_job(self, arguments: bytes, binding: Binding, scene: Scene, *, job: JobId, seconds: float) -> PreparedJob:
+        from holdfast.adapters.tools.shell_jobs import start_job
+
+        values = self._types.read(arguments)
+        if scene.home is None:
+            raise CannotBind("a job needs a home on disk, where what it says is kept")
+        plan = await THREADS.run(lambda: self._plan(values["command"], binding, scene))
+        return await start_job(
+            plan, scene.home, job, seconds=values["timeout_seconds"] or seconds, is_unchanged=lambda: self.bind(arguments, scene) == binding
+        )
 
     def _confinement(self, place: Place, scene: Scene) -> Confinement:
         if self._confine == "off":

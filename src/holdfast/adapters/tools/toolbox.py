@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.adapters.tools import processes
+from holdfast.adapters.tools.job_tools import job_cancel, job_status
 from holdfast.adapters.tools.memory import forget, recall, remember
 from holdfast.adapters.tools.now import now, wall_ms
 from holdfast.adapters.tools.questions import ask_person
@@ -22,6 +23,8 @@ BUILTIN_NAMES = (
     "ask_person",
     "cancel_reminder",
     "forget",
+    "job_cancel",
+    "job_status",
     "list_files",
     "list_reminders",
     "now",
@@ -67,6 +70,8 @@ def builtin_tools(*, confine: Confine = "auto", now_ms: Callable[[], int] = wall
         ask_person(),
         cancel_reminder(),
         forget(memory),
+        job_cancel(),
+        job_status(),
         list_files(),
         list_reminders(),
         now(now_ms),

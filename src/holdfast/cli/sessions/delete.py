@@ -37,6 +37,7 @@ def register(app: typer.Typer) -> None:
 async def _delete(options: Options, session: str, asserted: str | None) -> int:
     from holdfast.cli.identity import who
     from holdfast.ids import session_id
+    from holdfast.runtime import lives
 
     name = session_id(session)
     me = who(home_of(options), asserted)
@@ -45,7 +46,6 @@ async def _delete(options: Options, session: str, asserted: str | None) -> int:
             raise unknown(name)
         if not me.is_owner:
             raise Refused(f"only the home's owner may delete {name}", code="no_authority")
-        await service.world.store.delete(name, by=me.person)
-        service.world.index.forget(name)
+        await lives.delete(service, name, by=me.person)
     options.out.result({"session": name, "deleted": True}, f"{name} is deleted")
     return 0

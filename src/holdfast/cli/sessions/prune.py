@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
         """
         Delete what is older than `[retention]` in holdfast.toml allows: idle sessions, tools' full outputs, quarantined replies. Without that section nothing goes.
 
-        A session goes only when nothing is open, queued, waiting or owed in it, no reminder stands, and it is not sealed.
+        A session goes only when nothing is open, queued, waiting or owed in it, no job runs, no reminder stands, and it is not sealed.
         `holdfast serve` does the same by itself once a day; without it, run this from a timer.
         """
         options = options_of(ctx)

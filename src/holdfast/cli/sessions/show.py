@@ -50,6 +50,7 @@ def _text(report: "SessionReport") -> str:
         ("waiting", f"{report.waiting} for an answer" if report.waiting else ""),
         ("expired", f"{report.expired} not answered in time; `holdfast resume {report.session}` goes on without" if report.expired else ""),
         ("owes", ", ".join(report.owes)),
+        *(("job", f"{job.id} {job.tool}, since {job.submitted_at}" + (", asked to end" if job.cancelled_by else "")) for job in report.jobs),
         ("agent", f"{report.agent} ({report.model})" if report.agent else ""),
         ("tokens", f"{report.usage.input_tokens} in, {report.usage.output_tokens} out"),
         ("works for", f"{report.parent.session}, {report.parent.turn} ({' > '.join(report.parent.path)})" if report.parent else ""),

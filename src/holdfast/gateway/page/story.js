@@ -61,6 +61,11 @@ export class Story {
     turn.startedAt = turn.startedAt ?? at;
     if (turn.requester) this.people.add(turn.requester);
     this.inputs.set(body.input, turn.id);
+    if (body.kind === "job") {
+      turn.items.push({ kind: "note", text: body.text, at });
+      this.mark(turn, "asked", at, "a job ended");
+      return turn;
+    }
     const who = body.kind === "delegate" ? `an agent, for ${turn.requester || "nobody known"}` : turn.requester;
     turn.items.push({ kind: "asked", who, channel: context.channel, text: body.text, at, quotes: body.quotes || [] });
     this.mark(turn, "asked", at, `${who || "somebody"} asked`);
@@ -170,6 +175,12 @@ export class Story {
   }
 
   turn_parked() {}
+
+  job_submitted(turn, body, at) { turn.items.push({ kind: "note", text: `${body.tool} goes on in the background as ${body.job}.`, at }); }
+
+  job_cancelled(turn, body, at) { turn.items.push({ kind: "note", text: `${body.by} asked for ${body.job} to be stopped.`, at }); }
+
+  job_ended(turn, body, at) { turn.items.push({ kind: "note", text: `${body.job} is over: ${body.outcome}.`, at }); }
 
   turn_resumed(turn, body, at) {
     if (body.after === "crash") {

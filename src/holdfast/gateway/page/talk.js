@@ -212,7 +212,7 @@ export class Talk {
         h("dl", { class: "facts" },
           fact("State", PHASES[facts.phase] || facts.phase),
           fact("Verified", facts.sealed ? `up to record ${facts.sealed.at_seq ?? "?"}` : `all ${facts.seq} records, when last opened`),
-          fact("Turns", facts.turns), facts.queued ? fact("Queued", facts.queued) : null, fact("Agent", facts.agent), fact("Model", facts.model), fact("Life", h("code", null, facts.instance.slice(0, 12)))),
+          fact("Turns", facts.turns), facts.queued ? fact("Queued", facts.queued) : null, (facts.jobs || []).length ? fact("Jobs", h("span", null, facts.jobs.map((job) => `${job.tool} ${job.id.slice(0, 8)}`).join(", "))) : null, fact("Agent", facts.agent), fact("Model", facts.model), fact("Life", h("code", null, facts.instance.slice(0, 12)))),
         facts.reminders?.length ? [h("h2", { class: "section" }, "Reminders"), h("ul", { class: "reminders" }, facts.reminders.map((each) => h("li", null,
           h("b", null, each.state === "waiting" ? when(each.next_at) : "can't fire"), ` ${each.text} `, h("span", { class: "dim" }, `${each.when}, set by ${each.by}${each.may_prompt ? ", may ask" : ""}`))))] : null]));
     // Drawn anew every second while something runs: whoever moves by keyboard stays where they are.

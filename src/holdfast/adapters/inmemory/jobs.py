@@ -1,0 +1,46 @@
+"""Jobs of a home in memory: only tasks of the program, since there is no folder that a process could leave its word in."""
+
+from collections.abc import Sequence
+
+from holdfast.ids import CallId, JobId
+from holdfast.ports.jobs import JobSeen
+from holdfast.ports.tools import ProcessFacts
+
+_THIS_PROGRAM = ProcessFacts(boot_id="memory", group=0, start_time=0)
+
+
+class InMemoryJobs:
+    """Make a new one for the next process on the same bytes: whoever hosted a task before is gone then."""
+
+    def __init__(self, process: ProcessFacts = _THIS_PROGRAM) -> None:
+        self._process = process
+
+    async def look(self, job: JobId, process: ProcessFacts, *, secrets: tuple[str, ...]) -> JobSeen:
+        del job, process, secrets
+        return JobSeen(state="gone")
+
+    def lives(self, process: ProcessFacts) -> bool:
+        return process == self._process
+
+    def own_process(self) -> ProcessFacts:
+        return self._process
+
+    def death_of(self, process: ProcessFacts) -> int | None:
+        del process
+        return None
+
+    async def output(self, job: JobId, process: ProcessFacts, *, after: int, bytes_max: int) -> bytes:
+        del job, process, after, bytes_max
+        return b""
+
+    async def ask_to_end(self, process: ProcessFacts) -> None:
+        """There is none."""
+
+    async def end(self, call: CallId, process: ProcessFacts) -> None:
+        """There is none."""
+
+    async def clear(self, job: JobId) -> None:
+        """Nothing is kept."""
+
+    async def present(self) -> Sequence[JobId]:
+        return ()

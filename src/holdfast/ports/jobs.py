@@ -1,0 +1,60 @@
+"""
+Where jobs that are processes of their own live: looked at, read, ended, by any process of this machine, in whatever order it likes.
+
+Nothing here is the truth about a job: that is its journal. This says only what can be seen now. A job that is over stays readable until it is cleared,
+so that whoever looks first can die before it has told anyone.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from holdfast.ids import CallId, JobId
+from holdfast.ports.tools import ProcessFacts, ToolReturned
+
+
+class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """`running`: its supervisor lives. `ended`: it left word how. `gone`: neither, so nobody can know."""
+
+    state: Literal["running", "ended", "gone"]
+    returned: ToolReturned | None = None  # of an ended one
+    was_asked: bool = False  # it was asked to end, and ended by that: part of it may have happened
+
+
+class JobPlace(Protocol):
+    async def look(self, job: JobId, process: ProcessFacts, *, secrets: tuple[str, ...]) -> JobSeen:
+        """Never mistakes another process for the job's: only one of this boot with this start time counts."""
+        ...
+
+    def lives(self, process: ProcessFacts) -> bool:
+        """Whether the very process still runs; of a job's supervisor, or of a program that hosts a job."""
+        ...
+
+    def own_process(self) -> ProcessFacts:
+        """Of this program: what a job that is a task of it is found again by."""
+        ...
+
+    def death_of(self, process: ProcessFacts) -> int | None:
+        """A descriptor that becomes readable when the process dies; None where there is no such thing, or it is dead already."""
+        ...
+
+    async def output(self, job: JobId, process: ProcessFacts, *, after: int, bytes_max: int) -> bytes:
+        """What a running job has said, from that byte on, as it said it; empty when there is no more, or it was cleared."""
+        ...
+
+    async def ask_to_end(self, process: ProcessFacts) -> None:
+        """Ask its supervisor, which ends the whole group within seconds and leaves word. Idempotent."""
+        ...
+
+    async def end(self, call: CallId, process: ProcessFacts) -> None:
+        """End whatever is left of it, the supervisor included."""
+        ...
+
+    async def clear(self, job: JobId) -> None:
+        """Its end is in the journal: nothing of it is needed here any more."""
+        ...
+
+    async def present(self) -> Sequence[JobId]:
+        """Those that are not cleared."""
+        ...

@@ -1,0 +1,201 @@
+"""
+Looking at jobs, following what they say, and stopping them: what the commands and the library call.
+
+A job is there for the circle that it was submitted in (the same session, audience and boundary), and for the home's owner; to everybody else there is no such job, in
+the same words as for one that never was. Whoever looks also finds out what has ended meanwhile, and says so in the journal; nothing is driven here.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from holdfast.errors import HoldfastError, Refused
+from holdfast.ids import ApprovalId, JobId, SessionId, session_id
+from holdfast.ports.tools import ProcessFacts
+from holdfast.runtime import listing
+from holdfast.runtime.following import wait_for
+from holdfast.runtime.job_call import cancel_and_tell
+from holdfast.runtime.job_reports import JobReport, ended_job_report, running_job_report
+from holdfast.runtime.jobs import ENDING_SECONDS, running_jobs
+from holdfast.runtime.ledger import Ledger, record_at
+from holdfast.runtime.secrecy import Secrecy
+from holdfast.runtime.service import Service
+from holdfast.session.authority import Audience
+from holdfast.session.codec import decode
+from holdfast.session.commands import CancelJob
+from holdfast.session.decide_jobs import is_seen
+from holdfast.session.events import JobEnded, JobSubmitted
+from holdfast.session.state import EndedJob, Job
+
+_LOOK_AGAIN_SECONDS = 0.2  # how soon a follower sees what a job says
+_READ_BYTES = 64 * 1024
+
+
+class Circle(msgspec.Struct, frozen=True, kw_only=True):
+    """Who looks. `may_all`: the home's owner, speaking for themselves."""
+
+    person: str
+    audience: Audience
+    boundary: str
+    may_all: bool = False
+
+    @classmethod
+    def local(cls, person: str, *, may_all: bool = False) -> "Circle":
+        """Somebody at this machine, as their messages would be."""
+        return cls(person=person, audience=Audience.PERSONAL, boundary=f"personal:{person}", may_all=may_all)
+
+    def sees(self, job: Job | EndedJob) -> bool:
+        return self.may_all or is_seen(job, self.audience, self.boundary)
+
+
+def unknown(job: str) -> Refused:
+    return Refused(f"there is no job {job}", code="unknown", hint="`holdfast jobs list` shows them")
+
+
+async def list_jobs(service: Service, circle: Circle, *, session: str | None = None, everything: bool = False) -> tuple[JobReport, ...]:
+    """Those that run; with `everything`, also those that ended lately."""
+    if session is not None:
+        names = [session_id(session)]
+    else:
+        await service.owing()  # finds out what has ended, and brings the index up to date
+        names = [row.session for row in service.world.index.rows()] if everything else list(listing.with_jobs(service.world))
+    found: list[JobReport] = []
+    for name in names:
+        try:
+            async with _looked_at(service, name) as ledger:
+                found.extend(_reports(ledger, circle, everything=everything))
+        except HoldfastError:
+            if session is not None:
+                raise
+    return tuple(sorted(found, key=lambda each: each.submitted_at))
+
+
+def _reports(ledger: Ledger, circle: Circle, *, everything: bool) -> list[JobReport]:
+    found = [running_job_report(ledger, job) for job in running_jobs(ledger) if circle.sees(job)]
+    if everything:
+        found.extend(ended_job_report(ledger, over) for _, over in ledger.state.ended_jobs.items() if circle.sees(over))
+    return found
+
+
+@asynccontextmanager
+async def _looked_at(service: Service, session: SessionId) -> AsyncGenerator[Ledger, None]:
+    async with service.shelf.use(session) as ledger:
+        if ledger.journal.sealed is None and ledger.newer is None:
+            await ledger.refresh()
+            await service.jobs.settle(ledger)
+        yield ledger
+
+
+async def show_job(service: Service, job: str, circle: Circle) -> JobReport:
+    """With its arguments and, once it is over, what it gave back."""
+    async with _session_of(service, JobId(job), circle) as ledger:
+        return await _report(ledger, JobId(job))
+
+
+@asynccontextmanager
+async def _session_of(service: Service, job: JobId, circle: Circle) -> AsyncGenerator[Ledger, None]:
+    """The session that has the job, if the job is there for them."""
+    known = service.world.index.session_of(ApprovalId(job))
+    names = [known] if known is not None and await service.world.store.current(known) is not None else await service.world.store.sessions()
+    for name in names:
+        async with _looked_at(service, name) as ledger:
+            found = _found(ledger, job)
+            if found is not None and circle.sees(found):
+                yield ledger
+                return
+    raise unknown(job)
+
+
+def _found(ledger: Ledger, job: JobId) -> Job | EndedJob | None:
+    running = ledger.state.jobs.get(job)
+    return running if running is not None and running.ended is None else ledger.state.ended_jobs.get(job)
+
+
+async def _report(ledger: Ledger, job: JobId) -> JobReport:
+    found = _found(ledger, job)
+    if found is None:
+        raise unknown(job)
+    if isinstance(found, Job):
+        return running_job_report(ledger, found)
+    submitted, ended = await _event(ledger, found.submitted_seq), await _event(ledger, found.ended_seq)
+    report = ended_job_report(ledger, found)
+    return msgspec.structs.replace(
+        report,
+        arguments=msgspec.json.decode(submitted.arguments) if isinstance(submitted, JobSubmitted) else None,
+        text=ended.text if isinstance(ended, JobEnded) else None,
+        output=ended.output if isinstance(ended, JobEnded) else None,
+    )
+
+
+async def _event(ledger: Ledger, seq: int) -> object:
+    record = await record_at(ledger.journal, seq)
+    return decode(record.type, record.version, record.body, seq=record.seq) if record is not None else None
+
+
+async def cancel_job(service: Service, job: str, circle: Circle) -> JobReport:
+    """The wish is durable, then the job is asked to end; returns when it has, or when that takes longer than it should."""
+    name = JobId(job)
+    command = CancelJob(job=name, by=circle.person, audience=circle.audience, boundary=circle.boundary, may_all=circle.may_all)
+    async with _session_of(service, name, circle) as ledger:
+        await cancel_and_tell(service.world, ledger, command)
+        service.jobs.watch(ledger.session)
+        watch = ledger.watch()
+        try:
+            async with asyncio.timeout(ENDING_SECONDS + 2):
+                while isinstance(_found(ledger, name), Job):
+                    watch.clear()
+                    await wait_for(watch)
+                    await ledger.refresh()
+        except TimeoutError:
+            pass  # it is another program's task, or does not end: the wish stands
+        finally:
+            ledger.unwatch(watch)
+        listing.note(service.world, ledger)
+        return await _report(ledger, name)
+
+
+async def follow_job(service: Service, job: str, circle: Circle) -> AsyncIterator[str | JobReport]:
+    """What it says, as it says it, from the beginning; last, how it ended. Secrets are hidden."""
+    name = JobId(job)
+    async with _session_of(service, name, circle) as ledger:
+        heard: list[str] = []
+        streamed = Secrecy(service.world.secrets).streamed(heard.append)
+        told, read = 0, 0
+        while isinstance(found := _found(ledger, name), Job):
+            chunk = await _said(service, found, read)
+            if chunk:
+                read += len(chunk)
+                streamed.hear(chunk.decode("utf-8", "replace"))
+                told += sum(map(len, heard))
+                for piece in heard:
+                    yield piece
+                heard.clear()
+                continue
+            if not await _still_runs(service, found):
+                # All of it was read while nobody else had cleared it: only now is the end said.
+                await service.jobs.settle(ledger)
+            else:
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            await ledger.refresh()
+        report = await _report(ledger, name)
+        if rest := (await _all_said(ledger, report))[told:]:
+            yield rest
+        yield report
+
+
+async def _said(service: Service, job: Job, after: int) -> bytes:
+    place = service.world.jobs
+    return await place.output(job.job, ProcessFacts(**job.process), after=after, bytes_max=_READ_BYTES) if place is not None else b""
+
+
+async def _still_runs(service: Service, job: Job) -> bool:
+    place = service.world.jobs
+    return place is not None and (job.host == "task" or place.lives(ProcessFacts(**job.process)))
+
+
+async def _all_said(ledger: Ledger, report: JobReport) -> str:
+    if report.output is not None:
+        return (await ledger.journal.output(report.output)).decode("utf-8", "replace")
+    return report.text or ""

@@ -1,0 +1,41 @@
+"""
+A process of its own that makes one job ready, for tests that kill it or run it as another user.
+
+`python job_process.py WAIT|GO HOME WORKSPACE MECHANISMS COMMAND`: prints one line of JSON when it is ready, and, after GO, another once it is let go.
+Then it stays until it is killed.
+"""
+
+import asyncio
+import json
+import sys
+
+from holdfast.adapters.tools.shell import Shell
+from holdfast.ids import CallId, InstanceId, JobId, SessionId, TurnId
+from holdfast.ports.tools import Scene
+
+
+async def main(what: str, home: str, workspace: str, mechanisms: str, command: str) -> None:
+    scene = Scene(
+        session=SessionId("local/x"),
+        instance=InstanceId("i"),
+        turn=TurnId("t1"),
+        call=CallId("c-of-a-job"),
+        workspace=workspace,
+        requester="alice",
+        audience="personal",
+        boundary="personal:alice",
+        home=home,
+    )
+    shell = Shell(mechanisms=[one for one in ("landlock", "bubblewrap") if one in mechanisms])
+    arguments = shell.validate(json.dumps({"command": command, "background": True}).encode())
+    binding = shell.bind(arguments, scene)
+    prepared = await shell.prepare_job(arguments, binding, scene, job=JobId("j-" + "a" * 26), seconds=60)
+    facts = prepared.process
+    print(json.dumps({"boot_id": facts.boot_id, "group": facts.group, "start_time": facts.start_time}), flush=True)  # noqa: T201
+    if what == "GO":
+        await prepared.let_go()
+        print(json.dumps({"confined": binding.confined}), flush=True)  # noqa: T201
+    await asyncio.Event().wait()
+
+
+asyncio.run(main(*sys.argv[1:]))

@@ -8,7 +8,9 @@ import pytest
 import holdfast
 from holdfast.adapters.inmemory import InMemoryDisk, InMemoryStore
 from holdfast.adapters.inmemory.disk import Fault
-from holdfast.errors import InDoubt
+from holdfast.errors import Busy, InDoubt
+from holdfast.gateway import driving
+from holdfast.gateway.driving import Drives
 from holdfast.home import Agent
 from holdfast.ids import InstanceId, SessionId, TurnId
 from holdfast.ports.delivery import Parcel
@@ -131,3 +133,25 @@ async def test_a_handle_that_was_closed_can_still_say_that_its_session_is_sealed
     await journal.close()
     await journal.seal(SealMark("broken", "record 1 can't be first", 1))
     assert (await InMemoryStore(disk).open(OPS)).sealed is not None
+
+
+@in_loop
+async def test_a_scan_that_could_not_be_made_does_not_end_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The home's journal was busy for a moment just when what is owed was looked for, and the task that drives everything died of it."""
+    monkeypatch.setattr(driving, "RESCAN_SECONDS", 0.01)
+    async with open_in_memory() as home:
+        owing, tries = home.service.owing, list[str]()
+
+        async def busy_once() -> Any:
+            tries.append("looked")
+            if len(tries) == 1:
+                raise Busy("home is being written by somebody else")
+            return await owing()
+
+        monkeypatch.setattr(home.service, "owing", busy_once)
+        drives = Drives(home.service)
+        running = asyncio.ensure_future(drives.run())
+        while drives.rescans == 0 and not running.done():  # noqa: ASYNC110  # a turn of the loop each
+            await asyncio.sleep(0)
+        assert (drives.rescans, running.done(), len(tries) > 1) == (1, False, True)
+        running.cancel()

@@ -10,7 +10,7 @@ from holdfast.session.approvals import folder_of, options_for, plan_digest, requ
 from holdfast.session.authority import Audience, MessageSource, TurnContext, context_from_source
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.plan import Binding, ToolDefinition
-from holdfast.session.policy import Allow, Ask, Deny, Policy, Rule, covers, granted_arguments, is_below, judge, may_answer
+from holdfast.session.policy import Allow, Ask, Deny, Policy, Rule, covers, granted_arguments, is_below, judge, may_answer, offered
 from holdfast.testing.pure_session import LIFE, SESSION, TOOLS
 
 
@@ -343,3 +343,10 @@ def test_what_can_not_be_read_or_confined_is_called_dangerous(tool: str, binding
     )
     assert asked is not None
     assert asked.dangerous is dangerous
+
+
+@pytest.mark.parametrize(("tool", "shown"), [("look", True), ("delete", True), ("shell", False)])
+def test_a_team_is_shown_the_tools_that_were_made_for_it(tool: str, shown: bool) -> None:
+    """Those for everybody and those for teams; what is for a person alone would be denied whatever its arguments."""
+    team = context_from_source(MessageSource.team("alice", "ops"), session=SESSION, instance=LIFE, turn=TurnId("t1"))
+    assert offered(team, TOOLS[tool], Policy()) is shown

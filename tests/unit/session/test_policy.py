@@ -348,5 +348,5 @@ def test_what_can_not_be_read_or_confined_is_called_dangerous(tool: str, binding
 @pytest.mark.parametrize(("tool", "shown"), [("look", True), ("delete", True), ("shell", False)])
 def test_a_team_is_shown_the_tools_that_were_made_for_it(tool: str, shown: bool) -> None:
     """Those for everybody and those for teams; what is for a person alone would be denied whatever its arguments."""
-    team = context_from_source(MessageSource.team("alice", "ops"), session=SESSION, instance=LIFE, turn=TurnId("t1"))
+    team = context_from_source(MessageSource.team("alice", "ops"), session=SESSION, instance=LIFE, turn=TurnId("t1"), workspace=None)
     assert offered(team, TOOLS[tool], Policy()) is shown

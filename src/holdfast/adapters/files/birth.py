@@ -73,6 +73,8 @@ def _place_segments(files: SessionFiles, segments: Sequence[bytes]) -> None:
 def _place_folder(files: SessionFiles, parent: int, name: str, segments: Sequence[bytes]) -> None:
     """The folder with its segments appears at once."""
     temporary = _being_born(name)
+    with contextlib.suppress(FileNotFoundError):  # of a home's birth that died: nobody else looks for it
+        shutil.rmtree(files.home_path.joinpath(*files.parts[:-1], temporary))
     os.mkdir(temporary, FOLDER_MODE, dir_fd=parent)
     folder = open_folder(parent, temporary)
     try:

@@ -207,7 +207,7 @@ _PLACES = (
 
 
 def is_sealed(history: History | None) -> bool:
-    return history is not None and (history.verdict.sealed or history.verdict.verdict not in {"holds", "torn_tail"})
+    return history is not None and (history.home_is_sealed or history.verdict.sealed or history.verdict.verdict not in {"holds", "torn_tail"})
 
 
 def ended_problems(history: History | None, ran: int, *, lied: bool) -> Iterator[str]:

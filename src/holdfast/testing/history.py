@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.adapters.files import FileStore
+from holdfast.adapters.files.home_birth import HOME_SESSION
 from holdfast.errors import Refused
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.record import read_unverified
@@ -42,6 +43,7 @@ class History(NamedTuple):
     entries: tuple[Entry, ...]
     state: SessionState
     owes: tuple[str, ...]
+    home_is_sealed: bool = False  # then nothing of it goes on, whatever the session's own journal says
 
     def of(self, kind: str) -> list[Entry]:
         return [each for each in self.entries if each.type == kind]
@@ -68,7 +70,8 @@ async def read_history(home: Path, session: str) -> History | None:
         await journal.load(records.append)
         instance, of_the_files = journal.instance, _told_by_files(journal.where())
         await journal.close()
-        return check_history(verdict, name, instance, records, of_the_files)
+        told = check_history(verdict, name, instance, records, of_the_files)
+        return told._replace(home_is_sealed=(await store.verify_session(HOME_SESSION)).sealed)
     finally:
         await store.close()
 

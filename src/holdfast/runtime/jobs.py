@@ -292,11 +292,6 @@ class JobKeeper:
             for task in self._hosted.values():
                 task.cancel()
 
-    def stop_tasks(self) -> None:
-        """For a server that stops: tasks are stopped, and said to be."""
-        for task in self._hosted.values():
-            task.cancel()
-
 
 def ended_as(job: Job, returned: ToolReturned) -> EndJob:
     if returned.outcome == "cancelled":

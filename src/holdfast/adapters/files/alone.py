@@ -78,7 +78,7 @@ class Alone:
             self._data, self._records = fence.frame(drafts, at=self._now, epoch=epoch, writer=lane.host.writer)
 
     def complete(self) -> None:
-        """Durable and acknowledged afterwards; or raises as a batch's `flush` does, and the fence stays."""
+        """Durable and acknowledged afterwards; or raises as a batch's `flush` does, and nothing is acknowledged."""
         if self.owes_a_sync:
             failure: OSError | None = None
             try:

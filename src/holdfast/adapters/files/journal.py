@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from holdfast.adapters.files import outputs
 from holdfast.adapters.files.catch_up import Damaged
 from holdfast.adapters.files.driver import DriverClaim, WouldWait, try_claim
+from holdfast.adapters.files.home_birth import HOME_SESSION
 from holdfast.adapters.files.lane import Lane, Request
 from holdfast.adapters.files.paths import walk
 from holdfast.adapters.files.reading import advance, stream, stream_unverified, stream_what_verifies
@@ -176,7 +177,7 @@ class FileJournal:
             at_seq=damage.at_seq,
             segment=segment,
             byte=damage.byte,
-            hint=f"nothing was written; look at it with `holdfast verify {self.session}`, then decide with `holdfast sessions unseal`",
+            hint=f"nothing was written; {_way_on(self.session)}",
         )
 
     def _sealed_by(self, damage: Damage) -> Untrusted:
@@ -267,5 +268,11 @@ def sealed_error(session: SessionId, mark: SealMark) -> Untrusted:
         f"{session} is sealed: {mark.detail}",
         at_seq=mark.at_seq,
         code=mark.code,
-        hint=f"look at it with `holdfast verify {session}`, then decide with `holdfast sessions unseal {session}`",
+        hint=_way_on(session),
     )
+
+
+def _way_on(session: SessionId) -> str:
+    if session == HOME_SESSION:
+        return "look at it with `holdfast verify`, then restore a backup; or, knowing what happened, remove home/home.sealed in the home"
+    return f"look at it with `holdfast verify {session}`, then decide with `holdfast sessions unseal {session}`"

@@ -15,11 +15,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from holdfast.adapters.files import FileStore
+from holdfast.ports.journal_store import Record
 from holdfast.testing.history import History, read_history
 
 WORKER = Path(__file__).with_name("worker.py")
+CROWD = Path(__file__).parent.parent / "crash" / "crowd.py"
 SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN
 FREE_SECONDS_MAX = 60
 NO_FLUSH = 2  # what was not synced is gone, the filesystem's own journal included
@@ -72,11 +76,9 @@ def disk_in(folder: Path, needs: Callable[[str], str]) -> Iterator[Disk]:
         disk.unmount()
 
 
-def work_until_cut(disk: Disk, home: Path, effects: Path, lines: int) -> list[str]:
+def work_until_cut(disk: Disk, work: list[str], lines: int) -> list[str]:
     """Let it work until it has said so many lines, then cut; what it said in all."""
-    process = subprocess.Popen(
-        [sys.executable, str(WORKER), "turns", str(home), str(effects), "50"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    process = subprocess.Popen([sys.executable, *work], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
     try:
         said = [process.stdout.readline().strip() for _ in range(lines)]
@@ -113,7 +115,7 @@ def cut_again_and_again(folder: Path, needs: Callable[[str], str], times: int) -
         for number in range(times):
             disk.mount()
             home = disk.place / "home"
-            said = work_until_cut(disk, home, effects, 1 + number % 7)
+            said = work_until_cut(disk, [str(WORKER), "turns", str(home), str(effects), "50"], 1 + number % 7)
             disk.unmount()
             disk.mount()
             history = asyncio.run(read_history(home, "ops/api"))
@@ -161,3 +163,48 @@ def test_five_power_cuts_lose_nothing_acknowledged(tmp_path: Path, needs: Callab
 @pytest.mark.xdist_group("power")
 def test_fifty_power_cuts(tmp_path: Path, needs: Callable[[str], str]) -> None:
     cut_again_and_again(tmp_path, needs, 50)
+
+
+def cut_a_crowd(folder: Path, needs: Callable[[str], str], times: int) -> None:
+    """Each cut later than the one before, in the middle of commits that many sessions make at once."""
+    with disk_in(folder, needs) as disk:
+        disk.mount()
+        home = disk.place / "home"
+        subprocess.run([sys.executable, str(CROWD), str(home), "0"], check=True, stdout=subprocess.DEVNULL)
+        for number in range(times):
+            first = 1000 * number
+            said = work_until_cut(disk, [str(CROWD), str(home), "400", str(first)], 100 + 60 * number)
+            disk.unmount()
+            disk.mount()
+            asyncio.run(check_crowd(home, [line.split() for line in said if line.startswith("ack ")]))
+        disk.unmount()
+
+
+async def check_crowd(home: Path, acknowledged: list[list[str]]) -> None:
+    store = await FileStore.open(home)
+    try:
+        for session in await store.sessions():
+            journal = await store.open(session)
+            records: list[Record] = []
+            await journal.load(records.append)
+            assert (await store.verify_session(session)).verdict == "holds"
+            found = {msgspec.json.decode(record.body)["n"] for record in records if record.type == "note"}
+            lost = {int(number) for _, of, number in acknowledged if of == session} - found
+            assert not lost, f"{session}: {len(lost)} acknowledged and gone"
+    finally:
+        await store.close()
+
+
+@pytest.mark.needs_system("mkfs.ext4", "mount")
+@pytest.mark.xdist_group("power")
+def test_a_power_cut_under_a_crowd_loses_nothing_acknowledged(tmp_path: Path, needs: Callable[[str], str]) -> None:
+    """D1: also where one sync is for many sessions."""
+    cut_a_crowd(tmp_path, needs, 2)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.needs_system("mkfs.ext4", "mount")
+@pytest.mark.xdist_group("power")
+def test_thirty_power_cuts_under_a_crowd(tmp_path: Path, needs: Callable[[str], str]) -> None:
+    cut_a_crowd(tmp_path, needs, 30)

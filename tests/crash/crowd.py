@@ -5,21 +5,22 @@ import os
 import sys
 from pathlib import Path
 
-from holdfast.adapters.files import FileStore
+from holdfast.adapters.files import FileStore, filesystem_sync
 from holdfast.adapters.files.journal import FileJournal
 from holdfast.errors import InDoubt, NotSaved
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Draft
 
-SESSIONS = 12
+SESSIONS = 24
+filesystem_sync.DIRTY_KIB_MAX = sys.maxsize  # whatever else the machine writes: many at once are what is tried here
 
 
 def say(text: str) -> None:
     os.write(1, text.encode() + b"\n")  # at once, by a call that no test injects faults into
 
 
-async def work(journal: FileJournal, count: int) -> None:
-    for number in range(count):
+async def work(journal: FileJournal, numbers: range) -> None:
+    for number in numbers:
         try:
             await journal.append(lambda _, n=number: [Draft("note", 1, b'{"n":%d}' % n)], since=journal.head)  # type: ignore[misc]
             said = "ack"
@@ -32,7 +33,7 @@ async def work(journal: FileJournal, count: int) -> None:
             return
 
 
-async def main(home: Path, count: int) -> None:
+async def main(home: Path, numbers: range) -> None:
     store = await FileStore.open(home)
     names = [SessionId(f"ops/s{number}") for number in range(SESSIONS)]
     if not await store.sessions():
@@ -40,10 +41,11 @@ async def main(home: Path, count: int) -> None:
             await store.create(name, InstanceId("i" * 26), [], origin="created", by="tests")
     journals = [await store.open(name) for name in names]
     say("born")
-    await asyncio.gather(*(work(journal, count) for journal in journals))
+    await asyncio.gather(*(work(journal, numbers) for journal in journals))
     await store.close()
     say("done")
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+    count, first = int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0
+    asyncio.run(main(Path(sys.argv[1]), range(first, first + count)))

@@ -44,11 +44,12 @@ class Alone:
         self._records: list[Record] = []
 
     @staticmethod
-    def begin(lane: "Lane", request: "Request", lock: FolderLock) -> "Alone | None":
+    def begin(lane: "Lane", request: "Request", lock: FolderLock, *, at_once: bool) -> "Alone | None":
         """With the lock held. None: not an ordinary append, and nothing was decided yet. What the caller's decision raises is the request's error."""
         journal, files, host = request.journal, lane.files, lane.host
         fence = journal.fence
-        host.check_alive(journal)
+        if not host.check_alive(journal, at_once=at_once):
+            return None
         journal.check_usable()
         if fence.where != "middle" or fence.offset >= files.segment_bytes or files.must_rotate or not journal.has_at_hand(request.since):
             return None

@@ -87,11 +87,12 @@ def try_claim(journal: "FileJournal", store: "FileStore", *, at_once: bool = Fal
 
 def _next_epoch_at_once(journal: "FileJournal", store: "FileStore") -> int:
     files, fence = journal.files, journal.fence
-    lock = files.try_acquire() if journal.sealed is None and store.is_fresh() else None
+    lock = files.try_acquire() if journal.sealed is None else None
     if lock is None:
         raise WouldWait
     try:
-        store.check_alive(journal)
+        if not store.check_alive(journal, at_once=True):
+            raise WouldWait
         journal.check_usable()
         anchor = files.anchor.read(files.keys)
         if anchor is None or not nothing_new(files, lock.fd, fence, anchor, Check.SHORT):

@@ -66,12 +66,12 @@ class LaneHost(Protocol):
     writer: str
 
     def now_ms(self) -> int: ...
-    def check_alive(self, journal: "FileJournal") -> None:
-        """Raise if the session is sealed, deleted, replaced by another life, or the home can't be written."""
-        ...
+    def check_alive(self, journal: "FileJournal", *, at_once: bool = False) -> bool:
+        """
+        Raise if the session is sealed, deleted, replaced by another life, or the home can't be written.
 
-    def is_fresh(self) -> bool:
-        """Would `check_alive` only look, and read nothing new?"""
+        `at_once`: False when the home's journal would have to be read on first.
+        """
         ...
 
     def seal(self, journal: "FileJournal", error: Untrusted) -> None: ...
@@ -186,13 +186,13 @@ class Lane:
 
     def _begin_here(self, request: Request) -> Alone | None:
         """None: it takes the long way, in another thread, and meets there whatever it met here."""
-        lock = self._try_lock() if self._may_begin_here() else None
+        lock = None if keeps_too_many() else self._try_lock()
         if lock is None:
             return None
         alone: Alone | None = None
         try:
             with contextlib.suppress(Exception):  # told by whoever meets it again
-                alone = Alone.begin(self, request, lock)
+                alone = Alone.begin(self, request, lock, at_once=True)
         finally:
             if alone is None:
                 lock.release()
@@ -202,12 +202,6 @@ class Lane:
             self._queue.popleft()  # ours: only who leads takes from it
         lock.hand_over()
         return alone
-
-    def _may_begin_here(self) -> bool:
-        """Where neither descriptors are short nor the home's journal has to be read on."""
-        with contextlib.suppress(OSError):
-            return not keeps_too_many() and self.host.is_fresh()
-        return False
 
     def complete(self, request: Request, lock: FolderLock, work: Callable[[], None]) -> None:
         """The last step of an append that was begun here; then others lead."""
@@ -309,7 +303,7 @@ class Lane:
 
     def _commit_locked(self, lock: FolderLock, requests: list[Request]) -> None:
         if len(requests) == 1:
-            alone = Alone.begin(self, requests[0], lock)
+            alone = Alone.begin(self, requests[0], lock, at_once=False)
             if alone is not None:
                 return alone.complete()
         return self._commit_together(lock.fd, requests)

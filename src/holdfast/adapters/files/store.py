@@ -24,6 +24,7 @@ from holdfast.adapters.files.anchors import AnchorCell, AnchorTables
 from holdfast.adapters.files.catch_up import Damaged
 from holdfast.adapters.files.clock import SystemClock
 from holdfast.adapters.files.driver import DriverClaim
+from holdfast.adapters.files.filesystem_sync import FilesystemSync
 from holdfast.adapters.files.filesystems import MagicOf, filesystem_magic, refuse_unsafe
 from holdfast.adapters.files.home_birth import HOME_INSTANCE, HOME_PARTS, HOME_SESSION, bear_home, is_born, open_home_folder
 from holdfast.adapters.files.journal import FileJournal, sealed_error
@@ -78,7 +79,7 @@ class FileStore:
         self.writer = f"w{self._pid}-{secrets.token_hex(4)}"
         self._threads = Threads(_THREADS, "holdfast-files")
         self._committers = Threads(_COMMITTERS, "holdfast-commit")
-        self._syncing = Syncing(_SYNCERS, "holdfast-sync")
+        self._syncing = Syncing(_SYNCERS, "holdfast-sync", lambda: FilesystemSync.open(home))
         self._tables = AnchorTables(home)
         self._reserve = Reserve(home)
         self._lanes: weakref.WeakValueDictionary[tuple[SessionId, InstanceId], Lane] = weakref.WeakValueDictionary()
@@ -455,7 +456,7 @@ class FileStore:
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
-    def check_alive(self, journal: FileJournal) -> None:
+    def check_alive(self, journal: FileJournal, *, at_once: bool = False) -> bool:
         if os.getpid() != self._pid:
             raise forked()
         if self._trouble is not None:
@@ -463,18 +464,18 @@ class FileStore:
         if self._home_mark is not None:
             raise sealed_error(HOME_SESSION, self._home_mark)
         if journal.session == HOME_SESSION:
-            return
-        self._refresh()
+            return True
+        if not self._registry.is_fresh():
+            if at_once:
+                return False
+            self._refresh()
         living = self._registry.state.sessions.get(journal.session)
         if living is None or living.instance != journal.instance:
             raise Refused(f"this life of {journal.session} is over: it was deleted, restored or unsealed", code="unknown", hint="open it again")
         mark = self.seal_mark(journal.session, journal.instance)
         if mark is not None:
             raise sealed_error(journal.session, mark)
-
-    def is_fresh(self) -> bool:
-        """Would `check_alive` only look, and read nothing new?"""
-        return self._registry.is_fresh()
+        return True
 
     def seal_mark(self, session: SessionId, instance: InstanceId) -> SealMark | None:
         sealed = self._registry.state.sealed.get(session)

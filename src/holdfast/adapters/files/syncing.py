@@ -2,13 +2,19 @@
 Many sessions at once: one thread writes and acknowledges for all of them, others do nothing but wait for the disk.
 
 Everything of a commit but its sync is a matter of microseconds, and of the interpreter, which one thread uses best alone. A commit that comes by
-itself is synced right there, with no further change of thread; those that come together are synced side by side.
+itself is synced right there, with no further change of thread; a few are synced side by side; many are synced with one call for all of them, while
+those that come meanwhile are written and wait for the next.
 """
 
 import os
 import threading
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+from holdfast.adapters.files.filesystem_sync import FilesystemSync
+
+MANY = 8  # from here on one sync of the filesystem is quicker than one of each file; by measurement
 
 
 class Syncable(Protocol):
@@ -21,24 +27,41 @@ class Syncable(Protocol):
     def end(self, failure: OSError | None) -> None: ...
 
 
-class _Synced:
+class _Written(NamedTuple):
+    """On its way to the disk."""
+
+    commit: Syncable
+    fd: int
+
+
+class _Synced(NamedTuple):
     """Back from the disk."""
 
-    __slots__ = ("commit", "failure")
+    commit: Syncable
+    failure: OSError | None
 
-    def __init__(self, commit: Syncable, failure: OSError | None) -> None:
-        self.commit, self.failure = commit, failure
+
+class _SyncedTogether(NamedTuple):
+    """Back from the disk, or each to be asked by itself."""
+
+    written: list[_Written]
+    done: bool
 
 
 class Syncing:
-    def __init__(self, most: int, name: str) -> None:
+    def __init__(self, most: int, name: str, filesystem: Callable[[], FilesystemSync | None]) -> None:
         self._most, self._name = most, name
+        self._open_filesystem = filesystem
         self._guard = threading.Lock()
-        self._inbox: SimpleQueue[Syncable | _Synced | None] = SimpleQueue()
-        self._to_sync: SimpleQueue[tuple[Syncable, int] | None] = SimpleQueue()
+        self._inbox: SimpleQueue[Syncable | _Synced | _SyncedTogether | None] = SimpleQueue()
+        self._to_sync: SimpleQueue[_Written | list[_Written] | None] = SimpleQueue()
         self._writer: threading.Thread | None = None
         self._syncers: list[threading.Thread] = []
-        self._out = 0  # given to a syncer and not back; the writer's own
+        # The writer's own: for many at once; what is given to a syncer and not back; whether many are; what waits until they are.
+        self._filesystem: FilesystemSync | None = None
+        self._out = 0
+        self._many_are_out = False
+        self._waiting: list[_Written] = []
 
     def put(self, commit: Syncable) -> None:
         """Soon: written, synced, ended."""
@@ -56,24 +79,29 @@ class Syncing:
             self._writer.join()
 
     def _write_all(self) -> None:
+        self._filesystem = self._open_filesystem()
         stopping = False
         while not stopping or self._out:
-            new: list[Syncable] = []
             for item in self._arrived():
                 if item is None:
                     stopping = True
                 elif isinstance(item, _Synced):
                     self._out -= 1
                     item.commit.end(item.failure)
-                else:
-                    new.append(item)
-            self._sync(new)
+                elif isinstance(item, _SyncedTogether):
+                    self._end_many(item)
+                elif (fd := item.write()) is not None:
+                    self._waiting.append(_Written(item, fd))
+            if not self._many_are_out:
+                self._sync_waiting()
         for _ in self._syncers:
             self._to_sync.put(None)
         for syncer in self._syncers:
             syncer.join()
+        if self._filesystem is not None:
+            self._filesystem.close()
 
-    def _arrived(self) -> "list[Syncable | _Synced | None]":
+    def _arrived(self) -> "list[Syncable | _Synced | _SyncedTogether | None]":
         """At least one."""
         found = [self._inbox.get()]
         try:
@@ -82,29 +110,42 @@ class Syncing:
         except Empty:
             return found
 
-    def _sync(self, new: list[Syncable]) -> None:
-        if len(new) == 1 and not self._out:
-            (commit,) = new
-            if (fd := commit.write()) is not None:
-                commit.end(_sync(fd))
-            return
-        for commit in new:
-            if (fd := commit.write()) is not None:
-                self._hand_out(commit, fd)
+    def _sync_waiting(self) -> None:
+        written, self._waiting = self._waiting, []
+        if len(written) == 1 and not self._out:
+            ((commit, fd),) = written
+            commit.end(_sync(fd))
+        elif len(written) >= MANY and self._filesystem is not None and self._filesystem.is_quick([each.fd for each in written]):
+            self._many_are_out = True
+            self._hand_out(written)
+        else:
+            for each in written:
+                self._hand_out(each)
 
-    def _hand_out(self, commit: Syncable, fd: int) -> None:
+    def _hand_out(self, written: _Written | list[_Written]) -> None:
         self._out += 1
         if self._out > len(self._syncers) and len(self._syncers) < self._most:
             syncer = threading.Thread(target=self._sync_each, name=f"{self._name}-{len(self._syncers)}", daemon=True)
             self._syncers.append(syncer)
             syncer.start()
-        self._to_sync.put((commit, fd))
+        self._to_sync.put(written)
+
+    def _end_many(self, back: _SyncedTogether) -> None:
+        self._out -= 1
+        self._many_are_out = False
+        for each in back.written:
+            if back.done:
+                each.commit.end(None)
+            else:
+                self._hand_out(each)
 
     def _sync_each(self) -> None:
         while (given := self._to_sync.get()) is not None:
-            commit, fd = given
-            self._inbox.put(_Synced(commit, _sync(fd)))
-            del given, commit  # or this thread keeps alive what the caller has let go
+            if isinstance(given, _Written):
+                self._inbox.put(_Synced(given.commit, _sync(given.fd)))
+            else:
+                self._inbox.put(_SyncedTogether(given, self._filesystem is not None and self._filesystem.sync()))
+            del given  # or this thread keeps alive what the caller has let go
 
 
 def _sync(fd: int) -> OSError | None:

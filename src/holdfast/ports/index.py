@@ -51,8 +51,8 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
 
 
 class Index(Protocol):
-    def put(self, row: IndexRow) -> None:
-        """Replace the session's row. Quick; failing is not the caller's problem."""
+    def put(self, row: IndexRow, approvals: Sequence[ApprovalId] = ()) -> None:
+        """Replace the session's row, and remember with it where these belong (see `put_approval`). Quick; failing is not the caller's problem."""
         ...
 
     def put_approval(self, approval: ApprovalId, session: SessionId) -> None:

@@ -84,11 +84,7 @@ def note(world: World, ledger: Ledger) -> IndexRow:
         awaits=tuple((each.session, each.instance) for each in state.delegates.values()),
         jobs=tuple(job.job for job in state.jobs.values() if job.ended is None),
     )
-    world.index.put(row)
-    for job in state.jobs:
-        world.index.put_approval(ApprovalId(job), ledger.session)
-    for asked in ledger.asked:
-        world.index.put_approval(ApprovalId(asked), ledger.session)
+    world.index.put(row, [ApprovalId(each) for each in (*state.jobs, *ledger.asked)])
     return row
 
 

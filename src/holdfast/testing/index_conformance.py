@@ -103,9 +103,8 @@ class IndexSuite:
         """Answered or closed: whoever still holds its id is told what became of it."""
         index.put(row(waits="a-1"))
         index.put_approval(ApprovalId("a-1"), OPS)
-        index.put_approval(ApprovalId("a-1"), OPS)
-        index.put(row(seq=2))
-        assert index.session_of(ApprovalId("a-1")) == OPS
+        index.put(row(seq=2), [ApprovalId("a-2"), ApprovalId("a-3")])
+        assert [index.session_of(ApprovalId(f"a-{number}")) for number in (1, 2, 3, 4)] == [OPS, OPS, OPS, None]
 
     def test_a_forgotten_session_leaves_nothing(self, index: Index) -> None:
         index.put(row(waits="a-1"))

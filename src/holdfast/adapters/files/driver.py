@@ -1,5 +1,8 @@
 """
-The driver's claim: `flock` on the folder `driver/` in the session's, made when claimed and removed when released.
+The driver's claim: `flock` on the folder `driver/` in the session's, made when claimed and removed when the session is closed.
+
+Between two drives of one process its descriptor is kept, unlocked: making a folder, finding it and having the filesystem forget it again costs
+more than all the rest of a claim, and anyone else may lock it meanwhile.
 
 After locking, and in every driver's append, the path must still name the locked folder. The epoch is one more than the larger of the
 anchor's and the head's, and is put into the anchor at once: a later driver's is higher even if this one never wrote.
@@ -11,7 +14,7 @@ import os
 from typing import TYPE_CHECKING
 
 from holdfast.adapters.files.catch_up import catch_up, move_anchor, nothing_new
-from holdfast.adapters.files.locks import close_kept, keep_from_children
+from holdfast.adapters.files.locks import KeptFile, close_kept, keep_from_children, keeps_too_many
 from holdfast.adapters.files.paths import FOLDER_MODE, open_folder, walk
 from holdfast.ports.journal_store import Check
 
@@ -51,7 +54,7 @@ class DriverClaim:
         self.release_now()
 
     def release_now(self) -> None:
-        """Waits for nobody and nothing: one look, and a folder removed that nobody has to find gone after a power cut."""
+        """Waits for nobody and nothing."""
         if self._released:
             return
         self._released = True
@@ -59,10 +62,11 @@ class DriverClaim:
         files = self._journal.files
         if self._journal.lane.claimed_epoch == self.living_epoch:
             self._journal.lane.claimed_epoch = lambda: None
-        with contextlib.suppress(OSError):
-            if _is_current(files, self._fd):
-                os.rmdir("/".join((*files.parts, DRIVER)), dir_fd=files.home)
-        close_kept(self._fd)
+        if keeps_too_many():
+            _remove(files, self._fd)
+        else:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            files.driver_folders.append(KeptFile(self._fd))
 
 
 def try_claim(journal: "FileJournal", store: "FileStore", *, at_once: bool = False) -> DriverClaim | None:
@@ -120,8 +124,45 @@ def _next_epoch(journal: "FileJournal", store: "FileStore") -> int:
     return epoch
 
 
+def remove_folder(files: "SessionFiles") -> None:
+    """A handle of this process is closed: nothing is left of a claim that it gave up, unless somebody else has it now."""
+    while (kept := _kept(files)) is not None:
+        if _is_locked(kept):
+            _remove(files, kept)
+        else:
+            close_kept(kept)
+
+
+def _remove(files: "SessionFiles", fd: int) -> None:
+    """Locked by us. Nobody has to find it gone after a power cut, so it is not synced."""
+    with contextlib.suppress(OSError):
+        if _is_current(files, fd):
+            os.rmdir("/".join((*files.parts, DRIVER)), dir_fd=files.home)
+    close_kept(fd)
+
+
+def _kept(files: "SessionFiles") -> int | None:
+    """The folder's descriptor, from a drive before; the caller's from now on."""
+    try:
+        return files.driver_folders.pop().give()
+    except IndexError:
+        return None
+
+
+def _is_locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _lock_driver_folder(files: "SessionFiles") -> int | None:
     """The descriptor that holds the claim; None when somebody else's does."""
+    while (kept := _kept(files)) is not None:
+        if _is_locked(kept) and _is_current(files, kept):
+            return kept
+        close_kept(kept)  # somebody else's, or removed by whoever drove meanwhile
     for _ in range(_TRIES):
         try:
             with walk(files.home, *files.parts) as folder:
@@ -131,9 +172,7 @@ def _lock_driver_folder(files: "SessionFiles") -> int | None:
         except FileNotFoundError:
             files.check_there()
             continue
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _is_locked(fd):
             os.close(fd)
             return None
         keep_from_children(fd)

@@ -85,12 +85,20 @@ class SqliteIndex:
 
     # --- the port ----------------------------------------------------------------------------------------------------
 
-    def put(self, row: IndexRow) -> None:
+    def put(self, row: IndexRow, approvals: Sequence[ApprovalId] = ()) -> None:
         values = values_of(row, self._key)
         if values is None:
             _log.warning("the index keeps no row for %s: it is larger than %d bytes", row.session, PACKED_BYTES_MAX)
-            return
-        self._use(lambda db: self._put(db, values), None)
+        places = [self._place_of(approval, row.session) for approval in approvals]
+
+        def work(db: "apsw.Connection") -> None:
+            with _transaction(db) if places else contextlib.nullcontext():  # alone it is one by itself
+                if values is not None:
+                    self._put(db, values)
+                for place in places:
+                    _run(db, _PUT_APPROVAL, place)
+
+        self._use(work, None)
 
     def _put(self, db: "apsw.Connection", values: Values) -> None:
         """Of two processes the one that knows more wins, whoever comes last."""
@@ -99,8 +107,7 @@ class SqliteIndex:
             db.execute(_PUT, values)
 
     def put_approval(self, approval: ApprovalId, session: SessionId) -> None:
-        values = (approval, session, self._approval_mac(approval, session))
-        self._use(lambda db: _run(db, _PUT_APPROVAL, values), None)
+        self._use(lambda db: _run(db, _PUT_APPROVAL, self._place_of(approval, session)), None)
 
     def forget(self, session: SessionId) -> None:
         def work(db: "apsw.Connection") -> None:
@@ -193,6 +200,9 @@ class SqliteIndex:
             return True
         _log.warning("the index has a row for %r that is not ours", found[0])
         return False
+
+    def _place_of(self, approval: ApprovalId, session: SessionId) -> tuple[str, str, bytes]:
+        return approval, session, self._approval_mac(approval, session)
 
     def _approval_mac(self, approval: str, session: str) -> bytes:
         name = approval.encode()
@@ -299,7 +309,8 @@ def _connect(path: str) -> "apsw.Connection":
         db.set_busy_timeout(_BUSY_MS)
         db.limit(apsw.SQLITE_LIMIT_LENGTH, PACKED_BYTES_MAX + MIB)
         db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-        db.execute("PRAGMA trusted_schema = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY")
+        # The rollback journal is kept between writes: removing a file waits for a sync that is under way, and one often is.
+        db.execute("PRAGMA trusted_schema = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY; PRAGMA journal_mode = PERSIST").fetchall()
         boot = _boot_id()
         if not _is_ours(db):
             _make(db, boot)

@@ -60,6 +60,11 @@ class KeptFile:
         if self._closing.detach() is not None:
             close_kept(self.fd)
 
+    def give(self) -> int:
+        """Somebody else's to close."""
+        self._closing.detach()
+        return self.fd
+
 
 def keeps_too_many() -> bool:
     """Are more descriptors kept open for sessions than a quarter of what this process may have?"""

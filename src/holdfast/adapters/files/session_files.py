@@ -66,6 +66,8 @@ class SessionFiles:
         self._lock: FolderLock | None = None
         self._active: _Active | None = None
         self._named: tuple[int, str, str] = (0, "", "")  # the last segment asked for: its number, its path from the home, its next one's name
+        # What the driver's claim was made on, from one drive to the next; see driver.py. One, but for two that give up at once.
+        self.driver_folders: list[KeptFile] = []
         # Set by a failed write or sync: the next commit starts a new segment.
         self.must_rotate = False
 

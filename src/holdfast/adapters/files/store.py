@@ -23,7 +23,7 @@ from holdfast.adapters.files import keys as key_files
 from holdfast.adapters.files.anchors import AnchorCell, AnchorTables
 from holdfast.adapters.files.catch_up import Damaged
 from holdfast.adapters.files.clock import SystemClock
-from holdfast.adapters.files.driver import DriverClaim
+from holdfast.adapters.files.driver import DriverClaim, remove_folder
 from holdfast.adapters.files.filesystem_sync import FilesystemSync
 from holdfast.adapters.files.filesystems import MagicOf, filesystem_magic, refuse_unsafe
 from holdfast.adapters.files.home_birth import HOME_INSTANCE, HOME_PARTS, HOME_SESSION, bear_home, is_born, open_home_folder
@@ -304,6 +304,7 @@ class FileStore:
         self._committers.stop()
         self._threads.stop()
         for lane in [self._home_lane, *self._lanes.values()]:
+            remove_folder(lane.files)
             lane.files.close()
         self._tables.close()
         os.close(self._home)
@@ -601,6 +602,7 @@ class FileStore:
 
     def forget(self, journal: FileJournal) -> None:
         """A handle was closed. Its anchor is synced, so that a clean stop leaves nothing lagging."""
+        remove_folder(journal.files)
         with contextlib.suppress(OSError):
             journal.files.anchor.sync()
 

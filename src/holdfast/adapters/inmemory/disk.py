@@ -21,8 +21,8 @@ from holdfast.ports.journal_store import Draft, Head, Record, SealMark
 
 if TYPE_CHECKING:
     from holdfast.adapters.inmemory.commit import Pending
-    from holdfast.adapters.inmemory.notifier import Listener
     from holdfast.adapters.inmemory.store import InMemoryClaim
+    from holdfast.adapters.listening import Listener
 
 HOME = SessionId("home")
 MAC_BYTES = 32

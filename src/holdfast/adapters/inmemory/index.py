@@ -15,10 +15,11 @@ class InMemoryIndex:
         self._rows: dict[SessionId, IndexRow] = {}
         self._sessions: dict[ApprovalId, SessionId] = {}
 
-    def put(self, row: IndexRow) -> None:
+    def put(self, row: IndexRow, approvals: Sequence[ApprovalId] = ()) -> None:
         known = self._rows.get(row.session)
         if known is None or known.instance != row.instance or known.seq <= row.seq:
             self._rows[row.session] = row
+        self._sessions.update(dict.fromkeys(approvals, row.session))
 
     def put_approval(self, approval: ApprovalId, session: SessionId) -> None:
         self._sessions[approval] = session

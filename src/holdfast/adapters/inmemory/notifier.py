@@ -1,14 +1,11 @@
-"""
-Notices between stores on one disk. A listener that does not keep up hears of each session once, so what waits for it is bounded.
-
-Notices to be lost are lost for everybody, which is what a hint must allow.
-"""
+"""Notices between stores on one disk. Notices to be lost are lost for everybody, which is what a hint must allow."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from holdfast.adapters.inmemory.disk import InMemoryDisk
+from holdfast.adapters.listening import Listener
 from holdfast.ids import SessionId
 
 
@@ -31,29 +28,3 @@ class InMemoryNotifier:
             yield listener.notices()
         finally:
             self._disk.listeners.remove(listener)
-
-
-class Listener:
-    """Owned by the loop that listens; `hear` may come from any thread."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._heard: dict[SessionId, None] = {}
-        self._news = asyncio.Event()
-
-    def hear(self, session: SessionId) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._take, session)
-
-    def _take(self, session: SessionId) -> None:
-        self._heard[session] = None
-        self._news.set()
-
-    async def notices(self) -> AsyncIterator[SessionId]:
-        while True:
-            await self._news.wait()
-            while self._heard:
-                session = next(iter(self._heard))
-                del self._heard[session]
-                yield session
-            self._news.clear()

@@ -21,9 +21,12 @@ from holdfast.adapters.inmemory import InMemoryDisk, InMemoryIndex, InMemoryMemo
 from holdfast.adapters.inmemory.jobs import InMemoryJobs
 from holdfast.adapters.zones import find_zone
 from holdfast.home import Agent, Home, specs_from_agents
+from holdfast.ports.journal_store import Record
+from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.service import Service
 from holdfast.runtime.world import ModelTimes, World
 from holdfast.session.codec import decode
+from holdfast.session.evolve import evolve
 from holdfast.session.policy import Policy
 from holdfast.settings import Settings
 from holdfast.testing import ManualClock, ScriptModel
@@ -32,6 +35,20 @@ from holdfast.wiring import LazyTools, delegates_of, folder_identity
 alice = holdfast.MessageSource.local("alice")
 bob = holdfast.MessageSource.local("bob")
 carol = holdfast.MessageSource.local("carol")
+
+
+@pytest.fixture(autouse=True)
+def what_was_decided_is_what_the_record_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every story: the state that a ledger moves to is the one that whoever reads the journal will fold, whichever way it got there."""
+    fold = Ledger._fold
+
+    def checked(self: Ledger, record: Record) -> None:
+        before = self.state
+        fold(self, record)
+        event = decode(record.type, record.version, record.body, seq=record.seq)
+        assert self.state == evolve(before, event, seq=record.seq, at=record.at)
+
+    monkeypatch.setattr(Ledger, "_fold", checked)
 
 
 class Effects:

@@ -105,7 +105,7 @@ async def test_an_append_that_the_index_never_heard_of_is_noticed(tmp_path: Path
         await home.send("ops/a", "hello", source=alice)
         assert await home.reminders() == ()
         service = home.service
-        real, service.world.index.put = service.world.index.put, lambda _: None  # type: ignore[method-assign]
+        real, service.world.index.put = service.world.index.put, lambda *_: None  # type: ignore[method-assign]
         made = await home.remind("ops/a", "look around", source=alice, every="1h")
         service.world.index.put = real  # type: ignore[method-assign]
     async with stage.open(stage.agent([{"say": "hello"}, {"say": "looked"}])) as home:

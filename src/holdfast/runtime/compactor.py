@@ -76,27 +76,32 @@ class Compactor:
         # The size at which a turn's view could not be made smaller: not tried again until it has grown.
         self._stuck: dict[TurnId, int] = {}
 
-    async def before_call(self, turn_id: TurnId, *, extra_chars: int) -> None:
-        """Make room for the next call of this turn, if it is too large, or its last call was. Never raises for want of a summary: the call tells."""
+    async def before_call(self, turn_id: TurnId, *, extra_chars: int) -> bool:
+        """
+        Make room for the next call of this turn, if it is too large, or its last call was; whether it was.
+
+        Never raises for want of a summary: the call tells.
+        """
         for step in range(STEPS_MAX):
             turn = self._ledger.state.turns.get(turn_id)
             if turn is None:
-                return
+                return step > 0
             model = self._world.model(turn.model)
             rules = self._world.compaction()
             tokens, threshold = view_tokens(turn, extra_chars), rules.threshold(model.context_tokens)
             overflowed = turn.last_failure == "overflow" and step == 0
             if tokens <= threshold and not overflowed:
-                return
+                return step > 0
             if not overflowed and tokens < self._stuck.get(turn_id, 0) * GROWTH:
-                return
+                return step > 0
             goal = min(threshold, tokens) // 2
             plan = _plan(self._ledger.state, turn, tokens, goal, rules)
             trigger = "overflow" if overflowed else "threshold" if turn.tokens or turn.base.tokens else "size"
             report = await self._carry_out(plan, model, goal, goal, trigger, turn_id)
             if report.result != "compacted":
                 self._stuck[turn_id] = tokens
-                return
+                return True
+        return True
 
     async def now(self) -> CompactionReport:
         """Because a person asks for it: the shared view, but for its last turns."""

@@ -320,17 +320,20 @@ class Driver:
             return
         if (delay := retry_delay(turn, self._last_failure, world.model_times)) > 0 and turn.model_call is None:
             await world.clock.sleep(delay)
+        policy = world.policy()
         if turn.model_call is None or turn.model_call.epoch == self._epoch:
-            await self._compactor.before_call(turn_id, extra_chars=overhead_chars(world, turn, world.policy()))
+            if await self._compactor.before_call(turn_id, extra_chars=overhead_chars(world, turn, policy)):
+                policy = world.policy()  # it took its time
             turn = ledger.state.turns.get(turn_id)
         if turn is not None and turn.model_call is None:
             recalled = await recall_for_open(world, ledger.state, turn)
-            await ledger.drive(*recalled, StartModelCall(turn=turn_id, epoch=self._epoch, policy=world.policy()))
+            policy = world.policy()
+            await ledger.drive(*recalled, StartModelCall(turn=turn_id, epoch=self._epoch, policy=policy))
             turn = ledger.state.turns.get(turn_id)
         if turn is None or turn.model_call is None or turn.model_call.epoch != self._epoch:
             return
         number = turn.model_call.number
-        request = request_for(world, ledger.state, turn, world.policy())
+        request = request_for(world, ledger.state, turn, policy)
 
         def heard(text: str) -> None:
             self._feed.say(Delta(ledger.session, turn_id, "text", text))
@@ -360,16 +363,19 @@ class Driver:
 
     async def _take_answer(self, turn: Turn, number: int, answer: ModelAnswer) -> None:
         """Taken only under a verified fence; with it, in the same commit, what may run and what must ask."""
-        ledger, policy = self._ledger, self._world.policy()
+        ledger = self._ledger
         answer, secret = self._secrecy.hidden_answer(answer)
         produced = ledger.attempt.produced("reply", payload(answer))
-        commands: list[Any] = [TakeAnswer(turn=turn.turn, number=number, answer=answer, policy=policy)]
+        following: list[Any] = []
         if answer.calls:
             made = calls_made(ledger.state, turn, number, answer.calls)
             calls = [Call(call=each.call, tool=each.tool, made=each.arguments, provider_id=each.provider_id) for each in made]
-            commands.append(await self._decision(turn, calls, secret))
-            commands.append(ParkTurn(turn=turn.turn))
-        await ledger.drive(*commands, check=Check.FENCE, keeping=[produced])
+            decision = await self._decision(turn, calls, secret)
+            policy, following = decision.policy, [decision, ParkTurn(turn=turn.turn)]
+        else:
+            policy = self._world.policy()
+        taken = TakeAnswer(turn=turn.turn, number=number, answer=answer, policy=policy)
+        await ledger.drive(taken, *following, check=Check.FENCE, keeping=[produced])
 
     async def _decision(self, turn: Turn, calls: list[Call], secret: frozenset[int] = frozenset()) -> DecideCalls:
         """What a look at each call finds; those at the indexes `secret` held a secret and are not looked at."""

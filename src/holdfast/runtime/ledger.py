@@ -46,6 +46,20 @@ class Ending(NamedTuple):
     usage: Usage
 
 
+class _Coming(NamedTuple):
+    """Decided here and on its way: if it is kept as it was decided, this is what it comes to."""
+
+    draft: Draft
+    at: int
+    before: SessionState
+    event: SessionEvent
+    after: SessionState
+
+    def is_kept_in(self, record: Record, state: SessionState) -> bool:
+        draft = self.draft
+        return state is self.before and record.at == self.at and (draft.type, draft.version, draft.body) == (record.type, record.version, record.body)
+
+
 Also = Callable[[SessionState, Sequence[SessionEvent]], Sequence[SessionCommand]]
 """From the state before a commit, and its events, to the commands that go with them."""
 
@@ -74,8 +88,10 @@ class Ledger:
         self.noticed = False
         # Whoever waits, in the order of arrival: a simulation that is seeded wakes them the same way every time.
         self._changed: dict[asyncio.Event, None] = {}
+        # By the number that a record of ours will have if nothing comes between; so that what was decided is not worked out twice.
+        self._coming: dict[int, _Coming] = {}
         # What else belongs into a commit because of its events: what is owed to channels. Asked anew for each.
-        self.also: Callable[[], Also | None] | None = None
+        self.also: Also | None = None
 
     @classmethod
     async def open(cls, journal: Journal) -> "Ledger":
@@ -156,12 +172,15 @@ class Ledger:
         return self.attempt.epoch
 
     def _fold(self, record: Record) -> None:
-        event = decode(record.type, record.version, record.body, seq=record.seq)
-        before = self.state
-        try:
-            self.state = evolve(self.state, event, seq=record.seq, at=record.at)
-        except IllegalTransition as exc:
-            raise BrokenChain(f"record {record.seq} can't follow the ones before it: {exc}", at_seq=record.seq) from exc
+        before, coming = self.state, self._coming.pop(record.seq, None)
+        if coming is not None and coming.is_kept_in(record, before):
+            event, self.state = coming.event, coming.after
+        else:
+            event = decode(record.type, record.version, record.body, seq=record.seq)
+            try:
+                self.state = evolve(before, event, seq=record.seq, at=record.at)
+            except IllegalTransition as exc:
+                raise BrokenChain(f"record {record.seq} can't follow the ones before it: {exc}", at_seq=record.seq) from exc
         self._last = Head(record.seq, record.mac)
         self.recent.append(record)
         self._remember(record, event, before)
@@ -190,7 +209,6 @@ class Ledger:
 
     async def _commit(self, commands: Sequence[SessionCommand], check: Check, keeping: Sequence[Produced], as_: As) -> Outcome:
         committed: deciding.Committed | None = None
-        also = self.also() if self.also is not None else None
 
         def decide(section: Section) -> Sequence[Draft]:
             nonlocal committed
@@ -198,10 +216,11 @@ class Ledger:
             for record in section.suffix:
                 state = self._peek(state, record)
             committed = deciding.commit(state, commands, now=section.now)
-            if also is not None and (more := also(state, committed.events)):
+            if self.also is not None and (more := self.also(state, committed.events)):
                 further = deciding.commit(committed.state, more, now=section.now)
-                committed = deciding.Committed(further.state, (*committed.events, *further.events), committed.decided)
-            return [Draft(*encode(event)) for event in committed.events]
+                events, states = (*committed.events, *further.events), (*committed.states, *further.states)
+                committed = deciding.Committed(committed.before, events, states, committed.decided)
+            return self._drafts(committed)
 
         before = self.state.seq
         self.noticed = False
@@ -217,6 +236,15 @@ class Ledger:
             if each.refusal is not None:
                 raise each.refusal
         return Outcome(committed.events, committed.decided)
+
+    def _drafts(self, committed: deciding.Committed) -> list[Draft]:
+        drafts = [Draft(*encode(event)) for event in committed.events]
+        before = committed.before
+        self._coming.clear()  # what was decided before and is not there by now was not kept
+        for draft, event, after in zip(drafts, committed.events, committed.states, strict=True):
+            self._coming[after.seq] = _Coming(draft, after.at, before, event, after)
+            before = after
+        return drafts
 
     @staticmethod
     def _peek(state: SessionState, record: Record) -> SessionState:

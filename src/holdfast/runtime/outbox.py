@@ -41,9 +41,9 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
 
 
-def owed_by(channels: Mapping[str, Channel], before: SessionState, events: Sequence[SessionEvent]) -> tuple[QueueDelivery, ...]:
-    """What these events owe to whom; decided in the same commit, against the same state."""
-    if not channels:
+def owed_by(now: Callable[[], Mapping[str, Channel]], before: SessionState, events: Sequence[SessionEvent]) -> tuple[QueueDelivery, ...]:
+    """What these events owe to whom, over the channels of now; decided in the same commit, against the same state."""
+    if not any(isinstance(event, ApprovalRequested | TurnEnded) for event in events) or not (channels := now()):
         return ()
     found: list[QueueDelivery] = []
     came_over = partial(_channel_of, before, events)

@@ -10,7 +10,6 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
 from typing import Any, Self
 
 import msgspec
@@ -31,7 +30,7 @@ from holdfast.runtime.foreign import ForeignTurn
 from holdfast.runtime.granting import proposed_grant
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.jobs import JobKeeper
-from holdfast.runtime.ledger import Also, Ledger
+from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.looking import tool_for
 from holdfast.runtime.minting import new_instance
 from holdfast.runtime.outbox import owed_by
@@ -85,7 +84,11 @@ class Service:
         self.world = world
         self.feed = Feed()
         self.home = HomeLedger(world.store)
-        self.shelf = Shelf(world.store, also=self._also, on_sealed=lambda session, instance: listing.note_sealed(world, session, instance))
+        self.shelf = Shelf(
+            world.store,
+            also=lambda before, events: owed_by(world.channels, before, events),
+            on_sealed=lambda session, instance: listing.note_sealed(world, session, instance),
+        )
         self.delegation = Delegation(world, self.shelf)
         self.jobs = JobKeeper(world, self.shelf, self.feed, self.drive_all)
         self._stack = AsyncExitStack()
@@ -118,10 +121,6 @@ class Service:
 
     def _driver(self, ledger: Ledger) -> Driver:
         return Driver(self.world, ledger, self.home, self.feed, self.delegation)
-
-    def _also(self) -> Also | None:
-        channels = self.world.channels()
-        return partial(owed_by, channels) if channels else None
 
     async def _listen(self) -> None:
         """Notices from anywhere wake whoever waits on that session in this process."""

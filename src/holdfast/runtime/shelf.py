@@ -18,9 +18,7 @@ IDLE_KEPT = 64  # open but unused; enough for the sessions of a busy minute, few
 
 
 class Shelf:
-    def __init__(
-        self, store: JournalStore, *, on_sealed: Callable[[SessionId, InstanceId], None] | None = None, also: Callable[[], Also | None] | None = None
-    ) -> None:
+    def __init__(self, store: JournalStore, *, on_sealed: Callable[[SessionId, InstanceId], None] | None = None, also: Also | None = None) -> None:
         self._store = store
         self._also = also
         # Told of every session that is found sealed, or is sealed while in use.

@@ -135,16 +135,23 @@ def decide(state: SessionState, command: SessionCommand, *, now: int) -> Decided
 
 
 class Committed(NamedTuple):
-    state: SessionState
+    before: SessionState
     events: tuple[SessionEvent, ...]
+    states: tuple[SessionState, ...]
+    """After each of the events."""
     decided: tuple[Decided, ...]
+
+    @property
+    def state(self) -> SessionState:
+        return self.states[-1] if self.states else self.before
 
 
 def commit(state: SessionState, commands: Sequence[SessionCommand], *, now: int) -> Committed:
     """Decide commands one after another, each against the state that the ones before it lead to."""
     events: list[SessionEvent] = []
+    states: list[SessionState] = []
     decided: list[Decided] = []
-    now = max(now, state.at)
+    before, now = state, max(now, state.at)
     for command in commands:
         outcome = decide(state, command, now=now)
         decided.append(outcome)
@@ -153,7 +160,8 @@ def commit(state: SessionState, commands: Sequence[SessionCommand], *, now: int)
                 state = evolve(state, event, seq=state.seq + 1, at=now)
             except IllegalTransition as exc:
                 raise InvariantBroken(f"{type(command).__name__} decided on something illegal: {exc}") from exc
+            states.append(state)
         events.extend(outcome.events)
         if outcome.refusal is not None:
             break
-    return Committed(state, tuple(events), tuple(decided))
+    return Committed(before, tuple(events), tuple(states), tuple(decided))

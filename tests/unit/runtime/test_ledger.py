@@ -1,0 +1,58 @@
+"""A ledger's state is what its journal says, whichever way it got there."""
+
+import pytest
+
+from holdfast.adapters.inmemory import InMemoryDisk, InMemoryStore
+from holdfast.adapters.inmemory.disk import Fault
+from holdfast.errors import NotSaved
+from holdfast.ids import InstanceId, SessionId, TurnId
+from holdfast.ports.journal_store import Draft
+from holdfast.runtime.ledger import Ledger
+from holdfast.session import evolve as evolving
+from holdfast.session.codec import encode
+from holdfast.session.commands import QueueDelivery
+from holdfast.session.events import SessionBorn, SessionEvent
+from holdfast.session.state import SessionState
+from holdfast.testing import ManualClock
+from holdfast.testing.loop import in_loop
+
+OPS = SessionId("ops/api")
+
+
+def owed(part: str) -> QueueDelivery:
+    return QueueDelivery(turn=TurnId("t1"), channel="post", part=part, kind="reply", text="so be it")
+
+
+async def opened(count: int) -> tuple[InMemoryDisk, list[Ledger]]:
+    disk, clock = InMemoryDisk(), ManualClock()
+    event = SessionBorn(session=OPS, instance=InstanceId("life"), origin="created", by="alice")
+    await (await InMemoryStore(disk, clock=clock).create(OPS, InstanceId("life"), [Draft(*encode(event))], origin="created", by="alice")).close()
+    return disk, [await Ledger.open(await InMemoryStore(disk, clock=clock).open(OPS)) for _ in range(count)]
+
+
+@in_loop
+async def test_what_was_decided_and_not_kept_is_nothing_that_an_equal_record_of_another_history_comes_to() -> None:
+    """Same number, same bytes, same instant; another record before it."""
+    disk, (mine, other) = await opened(2)
+    disk.fail_next(Fault.NOT_SAVED)
+    with pytest.raises(NotSaved):
+        await mine.commit(owed("one"), owed("same"))
+    await other.commit(owed("two"))
+    await other.commit(owed("same"))
+    await mine.refresh()
+    assert len(mine.state.deliveries) == 2
+    assert mine.state == other.state
+
+
+@in_loop
+async def test_what_was_decided_here_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, (ledger,) = await opened(1)
+    folded: list[int] = []
+
+    def counted(state: SessionState, event: SessionEvent, *, seq: int, at: int) -> SessionState:
+        folded.append(seq)
+        return evolving.evolve(state, event, seq=seq, at=at)
+
+    monkeypatch.setattr("holdfast.runtime.ledger.evolve", counted)
+    await ledger.commit(owed("one"), owed("two"))
+    assert (folded, ledger.state.seq) == ([], 3)

@@ -21,7 +21,8 @@ from holdfast.ids import SessionId
 from holdfast.journal.record import Draft
 from holdfast.ports.index import IndexRow
 from holdfast.ports.journal_store import Section
-from holdfast.runtime.service import Service, new_instance
+from holdfast.runtime.minting import new_instance
+from holdfast.runtime.service import Service
 from holdfast.session.codec import encode
 from holdfast.session.events import SessionBorn
 from holdfast.session.home_events import SessionCreated, encode_home_event

@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.errors import InvariantBroken, Refused, Untrusted
-from holdfast.ids import DELEGATE_CHANNEL, CallId, SessionId, TurnId, delegate_session
+from holdfast.ids import DELEGATE_CHANNEL, ApprovalId, CallId, SessionId, TurnId, delegate_session
 from holdfast.ports.journal_store import Check, Draft
 from holdfast.runtime import listing
 from holdfast.runtime.ledger import Ledger
@@ -35,7 +35,7 @@ from holdfast.session.codec import encode
 from holdfast.session.commands import AcceptInput, Cancel, MarkReported, NewDelegate, ReportDelegate
 from holdfast.session.decide_inputs import DELEGATE_HINT
 from holdfast.session.events import CallOutcome, DelegateOf, SessionBorn
-from holdfast.session.evolve import evolve, initial
+from holdfast.session.evolve import evolve, find_turn, initial
 from holdfast.session.plan import ToolDefinition
 from holdfast.session.react import FIRST_TURN, is_wanted, owes_report
 from holdfast.session.state import Delegate, SessionState, Turn
@@ -299,6 +299,20 @@ class Delegation:
                     found += [approval_report(below.session, below.instance, each, one.approval) for one in each.waiting if one.approval is not None]
                     found += await self.prompts_below(each)
         return tuple(found)
+
+    async def asked_below(self, state: SessionState) -> dict[TurnId, tuple[ApprovalId, ...]]:
+        """For each turn of a session that waits for delegates: the prompts that it waits for there."""
+        parked = [turn for turn in state.turns.values() if turn.delegated]
+        return {turn.turn: tuple(each.id for each in await self.prompts_below(turn)) for turn in parked}
+
+    async def standing(self, ledger: Ledger, turn: TurnId | None) -> TurnReport:
+        """A turn as it stands; what its delegates ask people is what it waits for."""
+        report = await turn_report(ledger, turn)
+        open_turn = find_turn(ledger.state, turn) if turn is not None else None
+        if open_turn is None or not open_turn.delegated:
+            return report
+        asked = (*report.approvals, *await self.prompts_below(open_turn))
+        return msgspec.structs.replace(report, approvals=asked, outcome="waiting" if asked and open_turn.parked else report.outcome)
 
 
 def handed_down(turn: Turn, child: Delegate) -> TurnContext:

@@ -12,14 +12,16 @@ A turn driven by somebody else's loop: Holdfast keeps its authority, its gates a
 The loop holds the session's claim while it drives. If it dies, whoever drives next ends the turn as `loop_lost`, with started calls in doubt; a parked one stands.
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 import msgspec
 
 from holdfast.errors import Busy, Refused
-from holdfast.ids import CallId, TurnId
+from holdfast.ids import CallId, SessionId, TurnId
 from holdfast.ports.journal_store import Check
+from holdfast.runtime.accepting import Incoming, accepting, ensure_session, refuse_secrets
 from holdfast.runtime.driver import Driver
 from holdfast.runtime.following import wait_for
 from holdfast.runtime.home_ledger import HomeLedger
@@ -27,10 +29,12 @@ from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.looking import look
 from holdfast.runtime.reports import ApprovalReport, TurnReport, approval_report
 from holdfast.runtime.secrecy import Secrecy
+from holdfast.runtime.seeing_through import TurnDrives, nothing_owed
+from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import turn_report
 from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
-from holdfast.session.commands import DecideCalls, EndTurn, FailTurn, FinishCall, ParkTurn, ProposeCalls, ResumeTurn, StartTool
+from holdfast.session.commands import DecideCalls, EndTurn, FailTurn, FinishCall, ParkTurn, ProposeCalls, ResumeTurn, StartTool, StartTurn
 from holdfast.session.messages import ProposedCall
 from holdfast.session.policy import Looked
 from holdfast.session.state import Call, CallStatus, Turn
@@ -57,7 +61,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForeignTurn:
-    """Made by `Service.foreign_turn`; an async context manager: leaving it without `finish` fails the turn."""
+    """What `Service.foreign_turn` gives: leaving that without `finish` fails the turn."""
 
     def __init__(self, world: World, ledger: Ledger, home: HomeLedger, driver: Driver, turn: TurnId) -> None:
         self._world = world
@@ -167,3 +171,39 @@ class ForeignTurn:
     @property
     def is_over(self) -> bool:
         return self.turn not in self._ledger.state.turns
+
+
+class ForeignTurns:
+    """One per service; it remembers nothing."""
+
+    def __init__(self, world: World, shelf: Shelf, home: HomeLedger, drives: TurnDrives) -> None:
+        self._world = world
+        self._shelf = shelf
+        self._home = home
+        self._drives = drives
+
+    @asynccontextmanager
+    async def begin(self, session: SessionId, incoming: Incoming) -> AsyncGenerator[ForeignTurn, None]:
+        refuse_secrets(self._world, incoming.text)
+        await ensure_session(self._world, session, by=incoming.sender)
+        async with self._shelf.use(session) as ledger:
+            driver = self._drives.driver(ledger)
+            try:
+                await self._claim_or_say_busy(ledger, driver)
+                accept = accepting(self._world, ledger.state, incoming)
+                accept = msgspec.structs.replace(accept, loop="foreign", model="foreign")
+                outcome = await ledger.drive(accept, StartTurn(epoch=ledger.epoch or 0), check=Check.FENCE)
+                turn = ForeignTurn(self._world, ledger, self._home, driver, outcome.decided[0].outcome.turn)
+                yield turn
+                if not turn.is_over and not ledger.state.turns[turn.turn].parked:
+                    await turn.fail("loop_left", "the loop that drove this turn left it without an end")
+                if driver.owns_claim:
+                    await driver.deliver_owed()
+            finally:
+                await self._drives.leave(ledger, driver)
+
+    async def _claim_or_say_busy(self, ledger: Ledger, driver: Driver) -> None:
+        if not await driver.claim():
+            raise Busy(f"{ledger.session} is driven by another process", hint="try again when its turn has ended")
+        await ledger.refresh()
+        await driver.run(nothing_owed)

@@ -1,0 +1,81 @@
+"""
+From a message as it came to the command that takes it in: with the session it is for, and with what that session keeps for whoever sent it.
+
+A message with a known secret in it goes no further. Nothing is taken in here, and nothing is driven; only a session that is not there yet is born.
+"""
+
+import msgspec
+
+from holdfast.errors import Refused
+from holdfast.ids import SessionId
+from holdfast.ports.journal_store import Draft
+from holdfast.runtime.delegating import refuse_delegates_name
+from holdfast.runtime.minting import new_instance
+from holdfast.runtime.secrecy import Secrecy
+from holdfast.runtime.world import World
+from holdfast.session.authority import MessageSource, Workspace
+from holdfast.session.codec import encode
+from holdfast.session.commands import AcceptInput
+from holdfast.session.events import InputKind, SessionBorn
+from holdfast.session.state import SessionState
+
+HTTP_CHANNEL = "http"
+
+
+class Incoming(msgspec.Struct, frozen=True, kw_only=True):
+    """A message on its way in, with what was said of it. What is None is what the session keeps, or else the default."""
+
+    text: str
+    source: MessageSource | None
+    agent: str | None = None
+    model: str | None = None
+    dedup: str | None = None
+    workspace: Workspace | None = None
+    default_workspace: Workspace | None = None  # for somebody whom the session keeps none for
+    kind: InputKind = "message"
+
+    @property
+    def sender(self) -> str:
+        return (self.source.person if self.source is not None else None) or "nobody"
+
+
+def refuse_secrets(world: World, text: str, *, what: str = "message") -> None:
+    if Secrecy(world.secrets).holds(text):
+        raise Refused(f"the {what} holds a known secret, and was not kept", code="secret", hint="send it again without the secret")
+
+
+async def ensure_session(world: World, session: SessionId, *, by: str) -> None:
+    """Bear a session of that name if there is none. Two that do so at once make one."""
+    if await world.store.current(session) is not None:
+        return
+    refuse_delegates_name(session)
+    instance = new_instance()
+    born = SessionBorn(session=session, instance=instance, origin="created", by=by)
+    try:
+        journal = await world.store.create(session, instance, [Draft(*encode(born))], origin="created", by=by)
+    except Refused as exc:
+        if exc.code != "exists":
+            raise
+    else:
+        await journal.close()
+
+
+def accepting(world: World, state: SessionState, incoming: Incoming) -> AcceptInput:
+    """A session keeps the agent, the model and, for each person, the workspace it was last given."""
+    source = incoming.source
+    person = source.person if source is not None else None
+    spec = world.agent(incoming.agent or (state.agent if state.agent in world.agents else None))
+    kept = state.model if state.agent == spec.name else None
+    # Over HTTP it comes from the server's settings only, never from what a person's own machine was told.
+    remembers = source is not None and source.channel != HTTP_CHANNEL
+    remembered = state.workspaces.get(person) if person is not None and remembers else None
+    return AcceptInput(
+        text=incoming.text,
+        source=source,
+        agent=spec.name,
+        model=kept if kept is not None and incoming.model is None else world.model(incoming.model or spec.model).name,
+        policy=world.policy(),
+        workspace=incoming.workspace or remembered or incoming.default_workspace,
+        dedup=incoming.dedup,
+        kind=incoming.kind,
+    )

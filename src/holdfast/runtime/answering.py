@@ -1,0 +1,180 @@
+"""
+Answering a prompt: the answer is durable before anything that it allows happens, and then its turn is driven on.
+
+A refused answer is raised and leaves the prompt as it was. An answer that was taken is never told as refused, whatever hinders what comes after it; only one whose
+call may not run any more is told as failed, since nothing ran and nothing will.
+"""
+
+import logging
+from contextlib import suppress
+
+import msgspec
+
+from holdfast.errors import Busy, CannotDrive, HoldfastError, Refused, Untrusted
+from holdfast.ids import ApprovalId
+from holdfast.ports.journal_store import Check
+from holdfast.ports.tools import InvalidArguments
+from holdfast.runtime import listing
+from holdfast.runtime.accepting import refuse_secrets
+from holdfast.runtime.answered_before import refuse_another
+from holdfast.runtime.delegating import Delegation
+from holdfast.runtime.driver import Driver
+from holdfast.runtime.granting import proposed_grant
+from holdfast.runtime.home_ledger import HomeLedger
+from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.looking import tool_for
+from holdfast.runtime.reports import AnswerReport, ErrorReport
+from holdfast.runtime.seeing_through import TurnDrives
+from holdfast.runtime.shelf import Shelf
+from holdfast.runtime.telling import turn_report
+from holdfast.runtime.world import World
+from holdfast.session.commands import AnswerApproval, Expire
+from holdfast.session.decide_answers import Answered
+from holdfast.session.home_events import GrantActivated, GrantDropped
+from holdfast.session.state import CallStatus, Phase, SessionState
+
+_log = logging.getLogger("holdfast.service")
+
+
+class Answering:
+    """One per service; it remembers nothing."""
+
+    def __init__(self, world: World, shelf: Shelf, home: HomeLedger, delegation: Delegation, drives: TurnDrives) -> None:
+        self._world = world
+        self._shelf = shelf
+        self._home = home
+        self._delegation = delegation
+        self._drives = drives
+
+    async def answer(self, command: AnswerApproval, *, wait: bool) -> AnswerReport:
+        session = await listing.session_of(self._world, self._shelf, command.approval)
+        if session is None:
+            raise Refused(f"there is no approval {command.approval}", code="unknown", hint="`holdfast approvals list` shows what waits")
+        refuse_secrets(self._world, command.reason or "", what="answer")
+        refuse_secrets(self._world, command.arguments or "", what="answer")
+        async with self._shelf.use(session) as ledger:
+            driver = self._drives.driver(ledger)
+            try:
+                if await self._delegation.stop_if_unwanted(ledger):
+                    await self._delegation.report(ledger)
+                answered = await self._record(ledger, command)
+                self._world.notifier.notify(session)
+                report = await self._go_on(ledger, driver, command.approval, answered, wait=wait)
+                return await self._answered_above(ledger, report) if wait else report
+            except Refused as refused:
+                if wait and refused.code == "expired":
+                    await self._go_on_without(ledger, driver, command.approval)
+                raise
+            finally:
+                if wait:
+                    await self._drives.leave(ledger, driver)
+                else:
+                    self._drives.hand_on(ledger)
+
+    # --- recording it
+
+    async def _record(self, ledger: Ledger, command: AnswerApproval) -> Answered:
+        """GrantProposed, ApprovalAnswered, GrantActivated: in this order, so that a grant never stands without its answer."""
+        await ledger.commit(Expire())
+        await refuse_another(self._world, ledger, command)
+        command = self._checked_edit(ledger, command)
+        grant = proposed_grant(ledger.state, command, now=self._world.clock.now_ms())
+        if grant is None:
+            return await _commit_answer(ledger, command)
+        await self._home.append(grant)
+        try:
+            answered = await _commit_answer(ledger, msgspec.structs.replace(command, grant=grant.grant))
+        except Refused:
+            await self._home.append(GrantDropped(grant=grant.grant))
+            raise
+        try:
+            await self._home.append(GrantDropped(grant=grant.grant) if answered.again else GrantActivated(grant=grant.grant))
+        except Busy as exc:
+            # The answer is durable, and must not be told as refused. Whoever asks for grants next settles this one by what the session says.
+            _log.warning("%s: the grant %s waits for its activation: %s", ledger.session, grant.grant, exc.message)
+        return answered
+
+    def _checked_edit(self, ledger: Ledger, command: AnswerApproval) -> AnswerApproval:
+        """New arguments are validated before they are taken."""
+        where = ledger.state.approvals.get(command.approval)
+        if command.arguments is None or where is None:
+            return command
+        turn, call = ledger.state.turns[where[0]], ledger.state.open_call(where[0], where[1])
+        tool = tool_for(self._world, turn, call.tool) if call is not None else None
+        if tool is None:
+            raise Refused(
+                "the new arguments can't be checked here: this process lacks the tool", code="option_unavailable", hint="edit where the tool is"
+            )
+        try:
+            return msgspec.structs.replace(command, arguments=tool.validate(command.arguments.encode()).decode())
+        except InvalidArguments as exc:
+            raise Refused(
+                f"these arguments don't fit {tool.definition.name}: {exc}", code="malformed", hint="the prompt stands; edit them again"
+            ) from exc
+
+    # --- going on after it
+
+    async def _go_on(self, ledger: Ledger, driver: Driver, approval: ApprovalId, answered: Answered, *, wait: bool) -> AnswerReport:
+        if answered.waiting and not _is_started(ledger, answered):
+            return AnswerReport(result="deferred", reason=None, turn=await turn_report(ledger, answered.turn))
+        if answered.again or not wait:
+            result = "handed_on" if _waits_for_a_driver(ledger.state, answered) else "started"
+            return AnswerReport(result=result, reason=None, turn=await turn_report(ledger, answered.turn))
+        try:
+            await self._drives.drive_turn(ledger, driver, answered.turn)
+        except CannotDrive as exc:
+            return await _stopped_short(ledger, answered, "handed_on", exc)
+        except HoldfastError as exc:
+            # The answer is durable: it was not refused, whatever hindered what came after it.
+            return await _stopped_short(ledger, answered, "started" if _is_started(ledger, answered) else "handed_on", exc)
+        _raise_if_voided(ledger, approval, answered)
+        return AnswerReport(result="started", reason=None, turn=await self._delegation.standing(ledger, answered.turn))
+
+    async def _answered_above(self, ledger: Ledger, report: AnswerReport) -> AnswerReport:
+        """Of a delegate's prompt: whoever waits for it goes on, and the request that a person made is told of. The answer stands, whatever hinders that."""
+        try:
+            above = await self._drives.drive_up(ledger)
+        except HoldfastError as exc:
+            return msgspec.structs.replace(report, reason=exc.message, turn=msgspec.structs.replace(report.turn, error=ErrorReport.of(exc)))
+        return report if above is None else msgspec.structs.replace(report, turn=above)
+
+    async def _go_on_without(self, ledger: Ledger, driver: Driver, approval: ApprovalId) -> None:
+        """The prompt's time is over, which is journalled by now and denies it: its turn goes on. What hinders that is said to whoever drives next."""
+        where = ledger.state.approvals.get(approval)
+        if where is not None and where[0] in ledger.state.turns:
+            with suppress(HoldfastError):
+                await self._drives.drive_turn(ledger, driver, where[0])
+                await self._drives.drive_up(ledger)
+
+
+async def _commit_answer(ledger: Ledger, command: AnswerApproval) -> Answered:
+    outcome = await ledger.commit(command, check=Check.FENCE)
+    answered: Answered = outcome.decided[0].outcome
+    return answered
+
+
+def _is_started(ledger: Ledger, answered: Answered) -> bool:
+    return answered.call in ledger.started
+
+
+def _waits_for_a_driver(state: SessionState, answered: Answered) -> bool:
+    """Recorded, and nobody has gone on with it yet."""
+    turn, call = state.turns.get(answered.turn), state.open_call(answered.turn, answered.call)
+    if turn is None or call is None:
+        return False
+    return turn.phase is Phase.PARKED or call.status in (CallStatus.APPROVED, CallStatus.PROPOSED)
+
+
+def _raise_if_voided(ledger: Ledger, approval: ApprovalId, answered: Answered) -> None:
+    """The answer was taken, but what it allowed may not run any more: told as failed, since nothing ran and nothing will."""
+    settled = ledger.state.settled.get(approval)
+    if not _is_started(ledger, answered) and settled is not None and settled.closed_as == "voided":
+        raise Refused(
+            "nothing ran: what would run is no longer what was shown, or may no longer run", code="voided", hint="ask again if it is still wanted"
+        )
+
+
+async def _stopped_short(ledger: Ledger, answered: Answered, result: str, error: HoldfastError) -> AnswerReport:
+    report = await turn_report(ledger, answered.turn)
+    outcome = "sealed" if isinstance(error, Untrusted) else report.outcome
+    return AnswerReport(result=result, reason=error.message, turn=msgspec.structs.replace(report, outcome=outcome, error=ErrorReport.of(error)))

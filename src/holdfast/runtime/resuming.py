@@ -1,0 +1,137 @@
+"""
+Driving on whatever is owed in a session: once, for somebody who asks (`resume`), or again and again, for a process that stays (`drive_all`).
+
+Before anything is driven, what only time or another process could have changed is settled: prompts past their time, reminders that are due, delegates that can never
+report, jobs that are over. That, too, is decided under the write lock, so it does not matter how many look.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from holdfast.errors import HoldfastError
+from holdfast.ids import SessionId, TurnId
+from holdfast.ports.journal_store import Check
+from holdfast.runtime import listing, reminding
+from holdfast.runtime.delegating import Delegation
+from holdfast.runtime.driver import Until, why_not
+from holdfast.runtime.home_ledger import HomeLedger
+from holdfast.runtime.jobs import JobKeeper
+from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.reports import TurnReport
+from holdfast.runtime.seeing_through import TurnDrives, nothing_owed
+from holdfast.runtime.shelf import Shelf
+from holdfast.runtime.world import World
+from holdfast.session.commands import Expire, GiveModel
+from holdfast.session.state import SessionState
+
+_log = logging.getLogger("holdfast.service")
+
+
+class Resuming:
+    """One per service; it remembers nothing."""
+
+    def __init__(self, world: World, shelf: Shelf, home: HomeLedger, delegation: Delegation, jobs: JobKeeper, drives: TurnDrives) -> None:
+        self._world = world
+        self._shelf = shelf
+        self._home = home
+        self._delegation = delegation
+        self._jobs = jobs
+        self._drives = drives
+
+    async def resume(self, session: SessionId, *, by: str, model: str | None) -> TurnReport:
+        async with self._shelf.use(session) as ledger:
+            driver = self._drives.driver(ledger)
+            try:
+                await ledger.commit(Expire(), check=Check.FENCE)
+                await reminding.fire_due(self._world, ledger)
+                await self._delegation.settle_lost(ledger)
+                await self._jobs.settle(ledger)
+                self._jobs.watch(ledger.session)
+                if model is not None:
+                    await self._give_model(ledger, model, by=by)
+                before = _subject(ledger.state)
+                await self._drives.drive_until(ledger, driver, nothing_owed)
+                for turn in tuple(ledger.state.turns):
+                    while await self._drives.moved_below(ledger, turn):
+                        await self._drives.drive_until(ledger, driver, nothing_owed)
+                await self._drives.drive_up(ledger)
+                return await self._delegation.standing(ledger, before)
+            finally:
+                await self._drives.leave(ledger, driver)
+
+    async def _give_model(self, ledger: Ledger, model: str, *, by: str) -> None:
+        self._world.model(model)
+        await ledger.commit(GiveModel(model=model, by=by))
+
+    # --- for a process that stays
+
+    async def owing(self) -> Sequence[SessionId]:
+        owing = await listing.owing(self._world, self._shelf, sealed=(await self._home.refresh()).sealed)
+        for session in listing.with_jobs(self._world):
+            if session not in owing and await self._settle_jobs(session):
+                owing = [*owing, session]
+        return owing
+
+    async def _settle_jobs(self, session: SessionId) -> bool:
+        """Say of its jobs which are over; whether any is. Those that run are watched from now on, for as long as this process stays."""
+        try:
+            async with self._shelf.use(session) as ledger:
+                await ledger.refresh()
+                ended = await self._jobs.settle(ledger)
+        except HoldfastError as exc:
+            _log.warning("%s: its jobs could not be looked at (%s): %s", session, exc.code, exc.message)
+            return False
+        self._jobs.watch(session)
+        return ended > 0
+
+    async def drive_all(self, session: SessionId, until: Until | None) -> None:
+        async with self._shelf.use(session) as ledger:
+            if ledger.journal.sealed is not None or ledger.driving:
+                return
+            await ledger.refresh()
+            await self._settle(ledger)
+            if nothing_owed(ledger.state) or why_not(self._world, ledger.state) is not None:
+                return
+            driver = self._drives.driver(ledger)
+            if not await driver.claim():
+                return  # somebody drives, and sees what is owed. A notice from here would only wake ourselves again, without end
+            try:
+                await self._drives.drive(ledger, driver, until or _never)
+            finally:
+                await self._drives.leave(ledger, driver)
+
+    async def _settle(self, ledger: Ledger) -> None:
+        """Append only where there is something to say: this is looked at every half minute, in every session that is owed anything."""
+        if ledger.state.jobs:
+            await self._jobs.settle(ledger)
+            self._jobs.watch(ledger.session)
+        if _has_expired(ledger.state, self._world.clock.now_ms()):
+            await ledger.commit(Expire(), check=Check.FENCE)
+            listing.note(self._world, ledger)
+        if await reminding.fire_due(self._world, ledger):
+            listing.note(self._world, ledger)
+            self._world.notifier.notify(ledger.session)
+        await self._delegation.settle_lost(ledger)
+
+
+def _subject(state: SessionState) -> TurnId | None:
+    """The turn that `resume` speaks of: the running one, else one that can go on, else the next, else one that waits, else the last if it is well."""
+    if state.running is not None:
+        return state.running
+    for turn in state.turns.values():
+        if not turn.waiting:
+            return turn.turn
+    if state.queued:
+        return state.queued[0].turn
+    last = TurnId(f"t{state.inputs}")
+    result = state.results.get(last)
+    return next(reversed(state.turns), None) or (last if result is not None and result.outcome == "completed" else None)
+
+
+def _has_expired(state: SessionState, now: int) -> bool:
+    waiting = (call.approval for turn in state.turns.values() for call in turn.waiting)
+    return any(approval is not None and now >= approval.asked.expires_at for approval in waiting)
+
+
+def _never(_: SessionState) -> bool:
+    return False

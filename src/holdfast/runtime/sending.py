@@ -1,0 +1,92 @@
+"""
+Sending: a message is taken in, durably, and its turn is seen through to its end or a pause.
+
+Where this process can drive, it claims first, so that one commit takes the message in and starts on it. A message that is not new (a repeat, or a bare answer word
+while a prompt waits) leaves nothing behind, and is told what came of the one before.
+"""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import CannotDrive, Unusable
+from holdfast.ids import SessionId, TurnId
+from holdfast.ports.journal_store import Check
+from holdfast.runtime.accepting import Incoming, accepting, ensure_session, refuse_secrets
+from holdfast.runtime.delegating import Delegation
+from holdfast.runtime.driver import Driver
+from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.recalling import remembers
+from holdfast.runtime.reports import ErrorReport, TurnReport
+from holdfast.runtime.seeing_through import TurnDrives
+from holdfast.runtime.shelf import Shelf
+from holdfast.runtime.telling import turn_report
+from holdfast.runtime.world import World
+from holdfast.session.commands import AcceptInput, Expire, StartModelCall, StartTurn
+from holdfast.session.decide_inputs import Accepted, Duplicate, OnlyAnAnswerWord
+
+
+class Sending:
+    """One per service; it remembers nothing."""
+
+    def __init__(self, world: World, shelf: Shelf, delegation: Delegation, drives: TurnDrives) -> None:
+        self._world = world
+        self._shelf = shelf
+        self._delegation = delegation
+        self._drives = drives
+
+    async def send(self, session: SessionId, incoming: Incoming, *, wait: bool) -> TurnReport:
+        refuse_secrets(self._world, incoming.text)
+        await ensure_session(self._world, session, by=incoming.sender)
+        async with self._shelf.use(session) as ledger:
+            driver = self._drives.driver(ledger)
+            accept = accepting(self._world, ledger.state, incoming)
+            accept = msgspec.structs.replace(accept, asked_below=await self._delegation.asked_below(ledger.state))
+            claimed = wait and await self._try_claim_quietly(driver, accept)
+            try:
+                accepted = await self._accept(ledger, accept, claimed=claimed)
+                if not isinstance(accepted, Accepted):
+                    return await self._not_new(ledger, accepted, driver if claimed else None, wait=wait)
+                return await self._see_through(ledger, driver, accepted.turn, claimed=claimed, wait=wait)
+            finally:
+                if wait:
+                    await self._drives.leave(ledger, driver)
+                else:
+                    self._drives.hand_on(ledger)
+
+    async def _try_claim_quietly(self, driver: Driver, accept: AcceptInput) -> bool:
+        """Claim before the message is in, so that one commit can take it in and start on it. Whatever hinders it is said later."""
+        try:
+            self._world.model(accept.model)
+            if not await driver.claim():
+                return False
+        except (CannotDrive, Unusable):
+            return False
+        return True
+
+    async def _accept(self, ledger: Ledger, accept: AcceptInput, *, claimed: bool) -> Any:
+        commands: list[Any] = [Expire(), accept]
+        epoch = ledger.epoch
+        if claimed and epoch is not None and ledger.state.running is None and not remembers(self._world):
+            following = f"t{ledger.state.inputs + 1}"
+            commands += [StartTurn(epoch=epoch), StartModelCall(turn=TurnId(following), epoch=epoch, policy=accept.policy)]
+        outcome = await (ledger.drive if claimed else ledger.commit)(*commands, check=Check.FENCE)
+        self._world.notifier.notify(ledger.session)
+        return outcome.decided[1].outcome
+
+    async def _not_new(self, ledger: Ledger, known: Duplicate | OnlyAnAnswerWord, driver: Driver | None, *, wait: bool) -> TurnReport:
+        report = await self._delegation.standing(ledger, known.turn)
+        if isinstance(known, OnlyAnAnswerWord):
+            hint = f"holdfast approvals answer {known.approvals[0]} approve_once"
+            told = ErrorReport("answer_word", "a plain word is no answer to a prompt; nothing was approved or replaced", hint)
+            return msgspec.structs.replace(report, error=told)
+        if wait and report.outcome in ("running", "queued"):
+            own = driver or self._drives.driver(ledger)
+            return await self._see_through(ledger, own, known.turn, claimed=driver is not None, wait=True)
+        return report
+
+    async def _see_through(self, ledger: Ledger, driver: Driver, turn: TurnId, *, claimed: bool, wait: bool) -> TurnReport:
+        if not wait:
+            return await turn_report(ledger, turn)
+        await self._drives.drive_turn(ledger, driver, turn, claimed=claimed)
+        return await self._delegation.standing(ledger, turn)

@@ -35,10 +35,11 @@ from holdfast.session.codec import encode
 from holdfast.session.commands import AcceptInput, Cancel, MarkReported, NewDelegate, ReportDelegate
 from holdfast.session.decide_inputs import DELEGATE_HINT
 from holdfast.session.events import CallOutcome, DelegateOf, SessionBorn
-from holdfast.session.evolve import evolve, find_turn, initial
+from holdfast.session.evolve import evolve, initial
 from holdfast.session.plan import ToolDefinition
 from holdfast.session.react import FIRST_TURN, is_wanted, owes_report
 from holdfast.session.state import Delegate, SessionState, Turn
+from holdfast.session.turn_ids import find_turn
 
 
 class _Task(msgspec.Struct):

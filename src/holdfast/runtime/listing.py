@@ -25,11 +25,11 @@ from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
 from holdfast.session.codec import decode
 from holdfast.session.events import ApprovalAnswered, ApprovalClosed, ApprovalRequested, DelegateOf, InputAccepted, SessionBorn
-from holdfast.session.evolve import turn_id_of
 from holdfast.session.home_events import SessionSealed
 from holdfast.session.react import react, unsettled
 from holdfast.session.restoring import restore
 from holdfast.session.state import Approval, Phase, Reader, SessionState
+from holdfast.session.turn_ids import turn_id_of
 
 _decode_report = msgspec.json.Decoder(ApprovalReport).decode
 _decode_reminder = msgspec.json.Decoder(ReminderReport).decode

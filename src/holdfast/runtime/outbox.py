@@ -21,10 +21,10 @@ from holdfast.runtime.secrecy import Secrecy
 from holdfast.session.authority import TurnContext
 from holdfast.session.commands import MarkDelivery, QueueDelivery
 from holdfast.session.events import ApprovalRequested, InputAccepted, SessionEvent, TurnEnded
-from holdfast.session.evolve import turn_id_of
 from holdfast.session.react import unsettled
 from holdfast.session.restoring import restore
 from holdfast.session.state import SessionState
+from holdfast.session.turn_ids import turn_id_of
 
 TRIES_MAX = 3
 SEND_SECONDS_MAX = 30.0  # whatever a channel thinks: no drive ends later than this for one send

@@ -23,9 +23,9 @@ from holdfast.runtime.reports import TurnReport
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.world import World
 from holdfast.session.commands import Expire
-from holdfast.session.evolve import find_turn
 from holdfast.session.react import FIRST_TURN, is_wanted, owes_report, react, unsettled
 from holdfast.session.state import Delegate, Phase, SessionState
+from holdfast.session.turn_ids import find_turn
 
 
 class TurnDrives:

@@ -22,10 +22,10 @@ from holdfast.runtime.reports import (
 from holdfast.session.authority import TurnContext
 from holdfast.session.codec import decode
 from holdfast.session.events import InputDropped, TurnEnded
-from holdfast.session.evolve import find_turn
 from holdfast.session.messages import Usage
 from holdfast.session.react import react
 from holdfast.session.state import Phase, SessionState, Turn
+from holdfast.session.turn_ids import find_turn
 
 
 async def turn_report(ledger: Ledger, turn: TurnId | None) -> TurnReport:

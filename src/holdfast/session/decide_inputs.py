@@ -13,7 +13,7 @@ from holdfast.session.closing import superseding
 from holdfast.session.commands import AcceptInput, StartTurn
 from holdfast.session.decided import NOTHING, Decided, refused
 from holdfast.session.events import InputAccepted, TurnEnded, TurnStarted
-from holdfast.session.evolve import dedup_key, text_digest
+from holdfast.session.evolve_inputs import dedup_key, text_digest
 from holdfast.session.state import Approval, Input, SessionState, Turn
 
 DELEGATE_HINT = "write to the session it works for; its prompts can be answered, and it can be cancelled"

@@ -14,7 +14,7 @@ from holdfast.session.authority import Audience, LostContext, Principal, TurnCon
 from holdfast.session.commands import CancelReminder, FireReminders, SetReminder
 from holdfast.session.decided import Decided, refused
 from holdfast.session.events import InputAccepted, ReminderCancelled, ReminderFired, ReminderSet, SessionEvent
-from holdfast.session.evolve import dedup_key
+from holdfast.session.evolve_inputs import dedup_key
 from holdfast.session.evolve_reminders import REMINDER, circle_of, firing_key
 from holdfast.session.schedule import Cron, Every, Passed, Schedule, iso_minute, passed
 from holdfast.session.schedule_reading import first_instant

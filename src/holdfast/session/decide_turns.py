@@ -23,10 +23,10 @@ from holdfast.session.events import (
     TurnParked,
     TurnResumed,
 )
-from holdfast.session.evolve import find_turn
 from holdfast.session.messages import AssistantMessage, ProposedCall, Usage
 from holdfast.session.policy import Policy
 from holdfast.session.state import Call, CallStatus, Input, Phase, SessionState, Turn
+from holdfast.session.turn_ids import find_turn
 
 S = CallStatus
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from holdfast.ids import JobId
 from holdfast.session.authority import LostContext, TurnContext
 from holdfast.session.events import InputAccepted, JobCancelled, JobEnded, JobSubmitted
+from holdfast.session.evolve_turn import with_turn
 from holdfast.session.restoring import restore
 from holdfast.session.state import CallStatus, EndedJob, Job, SessionState, Turn
 from holdfast.session.transitions import IllegalTransition
@@ -21,7 +22,17 @@ def call_key(tool: str, arguments: str) -> str:
     return blake3(f"{tool}\0{arguments}".encode("utf-8", "surrogatepass")).hexdigest(length=16)
 
 
-def job_of_call(turn: Turn, event: JobSubmitted) -> Turn:
+def job_moved(state: SessionState, event: JobSubmitted | JobCancelled | JobEnded, seq: int, at: int) -> SessionState:
+    match event:
+        case JobSubmitted():
+            return _submitted(with_turn(state, event, _of_call), event, seq, at)
+        case JobCancelled():
+            return _cancelled(state, event)
+        case JobEnded():
+            return _ended(state, event, seq, at)
+
+
+def _of_call(turn: Turn, event: JobSubmitted) -> Turn:
     for index, call in enumerate(turn.calls):
         if call.call != event.call:
             continue
@@ -33,7 +44,7 @@ def job_of_call(turn: Turn, event: JobSubmitted) -> Turn:
     raise IllegalTransition(turn.phase, event, "no such call in the open batch")
 
 
-def job_submitted(state: SessionState, event: JobSubmitted, seq: int, at: int) -> SessionState:
+def _submitted(state: SessionState, event: JobSubmitted, seq: int, at: int) -> SessionState:
     if event.job in state.jobs or event.job in state.ended_jobs:
         raise IllegalTransition(None, event, "it was submitted before")
     job = Job(
@@ -68,14 +79,14 @@ def _context_of(state: SessionState, event: JobSubmitted) -> TurnContext | LostC
     return context
 
 
-def job_cancelled(state: SessionState, event: JobCancelled) -> SessionState:
+def _cancelled(state: SessionState, event: JobCancelled) -> SessionState:
     job = state.jobs.get(event.job)
     if job is None or job.ended is not None or job.cancelled_by is not None:
         raise IllegalTransition(None, event, "no such job to cancel")
     return replace(state, jobs={**state.jobs, event.job: replace(job, cancelled_by=event.by)})
 
 
-def job_ended(state: SessionState, event: JobEnded, seq: int, at: int) -> SessionState:
+def _ended(state: SessionState, event: JobEnded, seq: int, at: int) -> SessionState:
     job = state.jobs.get(event.job)
     if job is None or job.ended is not None or job.turn != event.turn:
         raise IllegalTransition(None, event, "no such job to end")

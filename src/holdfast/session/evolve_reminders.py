@@ -20,7 +20,17 @@ from holdfast.session.transitions import IllegalTransition
 REMINDER: Final = "reminder"
 
 
-def reminder_set(state: SessionState, event: ReminderSet, at: int) -> SessionState:
+def reminder_moved(state: SessionState, event: ReminderSet | ReminderFired | ReminderCancelled, at: int) -> SessionState:
+    match event:
+        case ReminderSet():
+            return _set(state, event, at)
+        case ReminderFired():
+            return _fired(state, event)
+        case ReminderCancelled():
+            return _cancelled(state, event)
+
+
+def _set(state: SessionState, event: ReminderSet, at: int) -> SessionState:
     if event.reminder in state.reminders:
         raise IllegalTransition(None, event, f"{event.reminder} stands already")
     reminder = Reminder(
@@ -71,7 +81,7 @@ def _flaw_of(schedule: Schedule) -> str | None:
     return None
 
 
-def reminder_fired(state: SessionState, event: ReminderFired) -> SessionState:
+def _fired(state: SessionState, event: ReminderFired) -> SessionState:
     known = state.reminders.get(event.reminder)
     if known is None or known.next_at != event.scheduled_at or (event.next_at is not None and event.next_at <= event.scheduled_at):
         raise IllegalTransition(None, event, f"{event.reminder} was not due at {event.scheduled_at}")
@@ -81,7 +91,7 @@ def reminder_fired(state: SessionState, event: ReminderFired) -> SessionState:
     return replace(state, reminders={**state.reminders, event.reminder: moved})
 
 
-def reminder_cancelled(state: SessionState, event: ReminderCancelled) -> SessionState:
+def _cancelled(state: SessionState, event: ReminderCancelled) -> SessionState:
     known = state.reminders.get(event.reminder)
     if known is None:
         raise IllegalTransition(None, event, f"{event.reminder} does not stand")

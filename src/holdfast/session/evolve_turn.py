@@ -1,5 +1,5 @@
 """
-What an event does to one open turn. Pure moves from turn to turn; `evolve.py` finds the turn, checks the table and puts the moved one back.
+What an event does to one open turn. Pure moves from turn to turn; `turn_moved` finds the turn, checks the table and puts the moved one back.
 """
 
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.ids import CallId
+from holdfast.ids import CallId, TurnId
 from holdfast.session.events import (
     ApprovalAnswered,
     ApprovalClosed,
@@ -37,11 +37,12 @@ from holdfast.session.state import (
     Delegate,
     ModelCall,
     Repeats,
+    SessionState,
     Turn,
     View,
 )
 from holdfast.session.trail import Trail
-from holdfast.session.transitions import IllegalTransition
+from holdfast.session.transitions import TRANSITIONS, IllegalTransition, check
 
 SUMMARY_OF_TURN = "Summary of the steps taken so far for this request, made to save room. It is a record, not an instruction:\n"
 
@@ -54,6 +55,25 @@ _NEEDS_START = frozenset({"ok", "timed_out", "in_doubt"})
 
 
 _NEVER_STARTED = frozenset({"superseded", "cancelled", "denied", "unattended", "voided"})
+
+
+def turn_moved(state: SessionState, event: Event, move: Callable[..., Turn], seq: int, at: int) -> SessionState:
+    name: TurnId = event.turn  # type: ignore[attr-defined]  # only called with events of a turn
+    turn = state.turns.get(name)
+    if turn is None:
+        raise IllegalTransition(None, event)
+    before = turn.phase
+    moved = move(turn, event)
+    after = moved.phase
+    if after not in TRANSITIONS.get((before, type(event)), ()):
+        check(before, event, after)
+    usage = state.usage if moved.usage is turn.usage else state.usage + event.usage  # type: ignore[attr-defined]
+    return replace(state, turns={**state.turns, name: moved}, usage=usage, seq=seq, at=at)
+
+
+def with_turn(state: SessionState, event: Event, move: Callable[..., Turn]) -> SessionState:
+    """For an event that does more than move its turn; `evolve` adds which record it was."""
+    return turn_moved(state, event, move, state.seq, state.at)
 
 
 def memory_recalled(turn: Turn, event: MemoryRecalled) -> Turn:

@@ -16,9 +16,15 @@ from holdfast.session import (
     authority,
     events,
     evolve,
+    evolve_approvals,
+    evolve_delegates,
+    evolve_inputs,
     evolve_jobs,
+    evolve_life,
     evolve_reminders,
+    evolve_running,
     evolve_turn,
+    evolve_view,
     legacy,
     memory,
     messages,
@@ -26,6 +32,8 @@ from holdfast.session import (
     schedule,
     sizes,
     state,
+    transitions,
+    turn_ids,
 )
 from holdfast.session.state import SessionState
 from holdfast.session.trail import Trail, Window
@@ -45,6 +53,26 @@ _ENUMS: dict[str, type[StrEnum]] = {
     name: each for module in (authority, state) for name, each in vars(module).items() if isinstance(each, type) and issubclass(each, StrEnum)
 }
 
+FOLD = (
+    evolve,
+    evolve_approvals,
+    evolve_delegates,
+    evolve_inputs,
+    evolve_jobs,
+    evolve_life,
+    evolve_reminders,
+    evolve_running,
+    evolve_turn,
+    evolve_view,
+    legacy,
+    memory,
+    restoring,
+    sizes,
+    transitions,
+    turn_ids,
+)
+"""The modules whose functions a fold runs through. One that is missing here would let a snapshot of older code be believed."""
+
 
 def _of_code(code: CodeType) -> list[Any]:
     inner = [_of_code(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts if not isinstance(each, frozenset)]
@@ -52,12 +80,7 @@ def _of_code(code: CodeType) -> list[Any]:
 
 
 def _of_fold() -> list[Any]:
-    functions = [
-        each
-        for module in (evolve, evolve_jobs, evolve_reminders, evolve_turn, legacy, memory, restoring, sizes)
-        for each in vars(module).values()
-        if isinstance(each, FunctionType)
-    ]
+    functions = [each for module in FOLD for each in vars(module).values() if isinstance(each, FunctionType)]
     return sorted((_of_code(each.__code__) for each in functions), key=repr)
 
 

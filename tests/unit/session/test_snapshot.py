@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
+from holdfast import session
 from holdfast.session.codec import decode
 from holdfast.session.evolve import evolve, initial
-from holdfast.session.snapshot import LAYOUT, decode_state, encode_state
+from holdfast.session.snapshot import FOLD, LAYOUT, decode_state, encode_state
 from holdfast.session.state import SessionState
 from holdfast.session.trail import Window
 from holdfast.testing.pure_session import LIFE, SESSION
@@ -45,6 +47,15 @@ def test_what_is_of_another_layout_or_no_state_is_none() -> None:
     assert decode_state(encode_state(state).replace(LAYOUT.encode(), b"0" * 32)) is None
     for data in (b"", b"[]", b"{}", b'["x", 1]', f'["{LAYOUT}", ["os.system", "x"]]'.encode(), f'["{LAYOUT}", ["SessionState", 1]]'.encode()):
         assert decode_state(data) is None
+
+
+def test_no_file_that_a_fold_runs_through_is_left_out_of_the_layout() -> None:
+    """A snapshot of older code is not read: so a function that is moved to a file of its own stays part of what the layout is made of."""
+    known = {module.__name__ for module in FOLD}
+    folder = Path(session.__file__).parent
+    used = {each.__module__ for module in FOLD for each in vars(module).values() if isinstance(each, FunctionType)}
+    assert {f"holdfast.session.{path.stem}" for path in folder.glob("evolve*.py")} <= known
+    assert {name for name in used if name.startswith("holdfast.")} == known
 
 
 def test_a_window_forgets_the_same_keys_after_it_came_back() -> None:

@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 async def _cancel(options: Options, session: str, turn: str | None, asserted: str | None) -> int:
     from holdfast.cli.identity import who
     from holdfast.ids import TurnId, session_id
-    from holdfast.session.evolve import find_turn
+    from holdfast.session.turn_ids import find_turn
 
     name = session_id(session)
     me = who(home_of(options), asserted)

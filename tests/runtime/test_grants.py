@@ -105,6 +105,19 @@ async def test_nothing_runs_when_the_grant_could_not_be_saved(stage: Stage) -> N
 
 
 @in_loop
+async def test_an_answer_that_is_refused_leaves_no_grant_proposed(stage: Stage) -> None:
+    """Its grant was proposed before the session refused the answer: it is dropped at once, and waits for nobody."""
+    ops = stage.agent(several(1))
+    async with stage.open(ops) as home:
+        (approval,) = (await home.send("ops/a", "go", source=alice)).approvals
+        with pytest.raises(holdfast.Refused) as refused:
+            await home.service.answer(approval.id, "approve_session", by="alice", digest="another")
+        assert refused.value.code == "plan_changed"
+        state = await home.service.home.refresh()
+        assert (state.proposed, state.grants, stage.effects.done) == ({}, {}, [])
+
+
+@in_loop
 async def test_a_crash_between_answer_and_activation_does_not_forget_the_grant(stage: Stage) -> None:
     """Case 36b: no grant without a journalled answer, no answer whose grant is forgotten."""
     ops = stage.agent(several(3))

@@ -1,8 +1,10 @@
 """Turns: inputs, queueing, failures, cancel, drain. Cases 10, 15 to 17, 38 to 50, over every store."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast
@@ -378,3 +380,19 @@ async def test_a_turn_nobody_remembers_is_not_told_as_completed(stage: Stage) ->
         await home.send("ops/api", "hi", source=alice)
         unknown = await home.service.turn("ops/api", holdfast.ids.TurnId("t99"))
         assert (unknown.outcome, unknown.error.code if unknown.error else None) == ("failed", "unknown")
+
+
+@in_loop
+async def test_a_workspace_of_ones_own_machine_is_remembered_there_and_never_over_http(stage: Stage, tmp_path: Path) -> None:
+    """Over HTTP it comes from the server's settings only; for the same person on a local channel it is the one they gave last."""
+    ops = stage.agent([{"say": "ok"}] * 4)
+    over_http = msgspec.structs.replace(alice, channel="http")
+    async with stage.open(ops) as home:
+        own, settings = (home.service.world.workspace(str(folder)) for folder in (tmp_path, tmp_path.parent))
+        await home.service.send("ops/api", "here", source=alice, workspace=own)
+        await home.service.send("ops/api", "again", source=alice)
+        await home.service.send("ops/api", "by the server", source=over_http)
+        await home.service.send("ops/api", "where the server says", source=over_http, default_workspace=settings)
+    accepted = of(InputAccepted, await stage.events("ops/api"))
+    given = [msgspec.json.decode(each.context).get("workspace") for each in accepted]
+    assert given == [msgspec.to_builtins(each) for each in (own, own, None, settings)]

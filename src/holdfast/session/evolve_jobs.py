@@ -22,17 +22,7 @@ def call_key(tool: str, arguments: str) -> str:
     return blake3(f"{tool}\0{arguments}".encode("utf-8", "surrogatepass")).hexdigest(length=16)
 
 
-def job_moved(state: SessionState, event: JobSubmitted | JobCancelled | JobEnded, seq: int, at: int) -> SessionState:
-    match event:
-        case JobSubmitted():
-            return _submitted(with_turn(state, event, _of_call), event, seq, at)
-        case JobCancelled():
-            return _cancelled(state, event)
-        case JobEnded():
-            return _ended(state, event, seq, at)
-
-
-def _of_call(turn: Turn, event: JobSubmitted) -> Turn:
+def job_of_call(turn: Turn, event: JobSubmitted) -> Turn:
     for index, call in enumerate(turn.calls):
         if call.call != event.call:
             continue
@@ -42,6 +32,16 @@ def _of_call(turn: Turn, event: JobSubmitted) -> Turn:
             raise IllegalTransition(turn.phase, event, "it is not the call that started")
         return replace(turn, calls=(*turn.calls[:index], replace(call, job=event.job), *turn.calls[index + 1 :]))
     raise IllegalTransition(turn.phase, event, "no such call in the open batch")
+
+
+def job_moved(state: SessionState, event: JobSubmitted | JobCancelled | JobEnded, seq: int, at: int) -> SessionState:
+    match event:
+        case JobSubmitted():
+            return _submitted(with_turn(state, event, job_of_call), event, seq, at)
+        case JobCancelled():
+            return _cancelled(state, event)
+        case JobEnded():
+            return _ended(state, event, seq, at)
 
 
 def _submitted(state: SessionState, event: JobSubmitted, seq: int, at: int) -> SessionState:

@@ -19,6 +19,7 @@ from holdfast.session.events import (
     CallFinished,
     CallMade,
     CallsProposed,
+    Compacted,
     DelegateStarted,
     Event,
     JobSubmitted,
@@ -33,6 +34,7 @@ from holdfast.session.events import (
     TurnCancelled,
     TurnCompacted,
     TurnEnded,
+    TurnImported,
     TurnParked,
     TurnResumed,
     TurnStarted,
@@ -224,6 +226,12 @@ def start(call: str = "c1", **changes: Any) -> ToolStarted:
         (TWO, ApprovalAnswered(approval="a1", turn="t1", call="c2", option="deny", by="alice", answer_id="y", digest="d"), "no such open prompt"),
         (TWO, ApprovalClosed(approval="a1", turn="t1", call="c2", closed_as="expired"), "no such prompt to close"),
         ((*ASKED, "calls 'ask_person {}'", "go"), CallFinished(turn="t1", call="c1", outcome="ok", text=""), "never started"),
+        (
+            ("submit x", "go", "says done"),
+            Compacted(summary="s", turns=2, tokens_before=9, tokens_after=1, trigger="manual"),
+            "more than there is",
+        ),
+        (("submit x",), TurnImported(turn="t9", messages=(), source="x"), "before anything else"),
     ],
     ids=str,
 )

@@ -22,7 +22,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.ids import ApprovalId, CallId, InstanceId, JobId, ReminderId, SessionId, TurnId, reminder_id
-from holdfast.session.authority import Audience, LostContext, MessageSource, Principal, Provenance, Workspace, context_from_source, narrowed
+from holdfast.session.authority import Audience, LostContext, MessageSource, Workspace, context_from_source, narrowed
 from holdfast.session.commands import (
     AcceptInput,
     Cancel,
@@ -56,58 +56,36 @@ from holdfast.session.decide_answers import Answered
 from holdfast.session.decide_inputs import Duplicate, OnlyAnAnswerWord
 from holdfast.session.decide_reminders import IsSet
 from holdfast.session.effects import (
-    AwaitModel,
     AwaitTool,
-    BearDelegate,
     BeginTurn,
     CallModel,
-    Deliver,
     Finish,
     LookAtCalls,
     Park,
     ReportJob,
-    ReportToParent,
     Resume,
     RunTools,
     SessionEffect,
-    StopDelegate,
 )
 from holdfast.session.events import (
-    CallFinished,
     CallOutcome,
-    DelegateEnded,
     DelegateOf,
-    DelegateStarted,
-    InputAccepted,
-    InputDropped,
     InputKind,
-    JobEnded,
     JobOutcome,
     Loop,
-    MemoryRecalled,
-    ModelAnswerDropped,
-    ModelAnswered,
-    ModelCallFailed,
-    ReminderCancelled,
-    ReminderFired,
-    ReminderSet,
-    SessionEvent,
-    ToolStarted,
-    TurnEnded,
-    TurnResumed,
 )
-from holdfast.session.messages import AssistantMessage, Message, ModelAnswer, NoteMessage, ProposedCall, Quote, ResultMessage, UserMessage
-from holdfast.session.policy import Mode, Policy, Rule
+from holdfast.session.messages import ModelAnswer
+from holdfast.session.policy import Policy, Rule
 from holdfast.session.react import react
 from holdfast.session.recovery import CASES
 from holdfast.session.schedule import Cron, Every, Once, Schedule
-from holdfast.session.state import SessionState
 from holdfast.session.view import view_of
 from holdfast.testing.memory_items import item
 from holdfast.testing.pure_session import BACKGROUND, LIFE, PureSession, Stored, replay
+from holdfast.testing.story_reading import BOUNDS, proposed_call, rule_of, source_of, span_ms
+from holdfast.testing.story_words import StoryWords
 
 SEPARATOR = "----"
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def retold(text: str) -> str:
@@ -131,6 +109,7 @@ class Teller:
         self._said: list[str] = []
         # Short names in order of appearance, so that stories can be read: c1 for a call, a1 for a prompt.
         self._names: dict[str, str] = {}
+        self._words = StoryWords(self._names)
 
     def tell(self, steps: Iterable[str]) -> list[str]:
         self._said = []
@@ -160,104 +139,13 @@ class Teller:
     def _say_events(self, before: int) -> None:
         for seq, (event, state) in enumerate(self.pure.states(), 1):
             if seq > before:
-                self._said.append(self._line(seq, event, state))
-
-    def _line(self, seq: int, event: SessionEvent, state: SessionState) -> str:
-        turn = state.turns.get(getattr(event, "turn", TurnId("")))
-        phase = turn.phase.value if turn is not None else "-"
-        head = " ".join(filter(None, [str(seq), type(event).__name__, self._detail(event)]))
-        return f"{head:<54} phase={phase:<15} owes={self._owes(state)}"
-
-    def _detail(self, event: SessionEvent) -> str:  # noqa: PLR0911  one line per sort of event
-        match event:
-            case InputAccepted(input=name):
-                context = next(each.context for each in self._queue_when(name) if each.input == name)
-                who = "lost" if isinstance(context, LostContext) else context.requester or "nobody"
-                return f"{name} {who}" + (f" supersedes {','.join(event.supersedes)}" if event.supersedes else "")
-            case InputDropped(input=name):
-                return name
-            case MemoryRecalled(items=items, degraded=degraded):
-                return f"{event.turn} {' '.join(each.memory for each in items)}" + (f" ({degraded})" if degraded else "")
-            case CallFinished():
-                return f"{self.name(event.call)} {event.outcome}" + (f" ({event.code})" if event.code and event.code != event.outcome else "")
-            case ToolStarted():
-                return f"{self.name(event.call)} {event.tool} by {self.name(event.allowed_by)}" + (f" run {event.run}" if event.run > 1 else "")
-            case DelegateStarted() | DelegateEnded():
-                return f"{self.name(event.call)} " + (
-                    event.outcome if isinstance(event, DelegateEnded) else f"{event.agent} by {self.name(event.allowed_by)}"
-                )
-            case ModelAnswered(calls=calls):
-                return f"{event.turn} #{event.number} " + (", ".join(f"{self.name(call.call)} {call.tool}" for call in calls) or repr(event.text))
-            case ModelAnswerDropped() | ModelCallFailed():
-                return f"{event.turn} #{event.number} {event.reason if isinstance(event, ModelAnswerDropped) else event.kind}"
-            case JobEnded():
-                return f"{self.name(event.job)} {event.outcome}" + (f" ({event.code})" if event.code and event.code != event.outcome else "")
-            case TurnEnded():
-                return f"{event.turn} {event.outcome}" + (f" ({event.code})" if event.code and event.code != event.outcome else "")
-            case TurnResumed():
-                return f"{event.turn} after {event.after}"
-            case ReminderSet() | ReminderFired() | ReminderCancelled():
-                return f"{self.name(event.reminder)} {_of_reminder(event)}"
-            case _:
-                return self._plain_detail(event)
-
-    def _queue_when(self, name: str) -> Iterable[Any]:
-        for event, state in self.pure.states():
-            if isinstance(event, InputAccepted) and event.input == name:
-                return state.queued
-        return ()
-
-    def _plain_detail(self, event: SessionEvent) -> str:
-        said: list[str] = []
-        for field in ("job", "approval", "call", "turn", "number", "option", "by", "closed_as", "may_answer", "calls"):
-            value = getattr(event, field, None)
-            if field == "turn" and any(getattr(event, name, None) is not None for name in ("call", "approval", "job")):
-                continue
-            if field == "calls" and value is not None:
-                said.append(", ".join(f"{self.name(each.call)} {each.tool}" for each in value))
-            elif field == "may_answer" and value is not None:
-                said.append("asks " + ",".join(value))
-            elif field == "number" and value is not None:
-                said.append(f"#{value}")
-            elif value is not None:
-                said.append(self.name(value))
-        return " ".join(said)
-
-    def _owes(self, state: SessionState) -> str:
-        owed = [self._effect(effect) for effect in react(state) if not isinstance(effect, AwaitModel | AwaitTool)]
-        return ", ".join(owed) or "-"
-
-    def _effect(self, effect: SessionEffect) -> str:
-        match effect:
-            case LookAtCalls(calls=calls) | RunTools(calls=calls):
-                return f"{type(effect).__name__} {' '.join(self.name(call) for call in calls)}"
-            case BeginTurn():
-                return "BeginTurn"
-            case Deliver() | ReportToParent():
-                return type(effect).__name__
-            case BearDelegate(call=call) | StopDelegate(call=call):
-                return f"{type(effect).__name__} {self.name(call)}"
-            case ReportJob(job=job):
-                return f"ReportJob {self.name(job)}"
-            case _:
-                return f"{type(effect).__name__} {effect.turn}"
-
-    def name(self, real: str) -> str:
-        if not real.startswith(("c-", "a-", "r-", "j-")):
-            return real
-        if real not in self._names:
-            letter = real[0]
-            self._names[real] = f"{letter}{sum(name.startswith(letter) for name in self._names.values()) + 1}"
-        return self._names[real]
-
-    def _real(self, short: str) -> str:
-        return next((real for real, name in self._names.items() if name == short), short)
+                self._said.append(self._words.line(seq, event, state))
 
     # --- messages
 
     def step_submit(self, text: str, by: str = "alice", on: str = "", dedup: str | None = None, **more: str) -> None:
         """`by=alice`, `by=bob@ops` (a team), `by=webhook:alice`, `by=nobody`; `quote=bob:text`, `kind=`, `loop=`, `model=`, `workspace=`."""
-        source = _source(by, more.get("quote"))
+        source = source_of(by, more.get("quote"))
         workspace = Workspace(more["workspace"], "1:1") if "workspace" in more else None
         policy = msgspec.structs.replace(self.pure.policy, on_message=on) if on else self.pure.policy
         command = AcceptInput(
@@ -275,7 +163,7 @@ class Teller:
             case Duplicate(turn=turn):
                 self._said.append(f"duplicate of {turn}")
             case OnlyAnAnswerWord(approvals=approvals):
-                self._said.append(f"told how to answer {', '.join(self.name(each) for each in approvals)}")
+                self._said.append(f"told how to answer {', '.join(self._words.name(each) for each in approvals)}")
             case _:
                 pass
 
@@ -291,7 +179,7 @@ class Teller:
             prompts_max=int(prompts),
         )
         self.pure = PureSession(parent)
-        above = context_from_source(_source(by, None), session=parent.session, instance=parent.instance, turn=parent.turn, workspace=None)
+        above = context_from_source(source_of(by, None), session=parent.session, instance=parent.instance, turn=parent.turn, workspace=None)
         context = narrowed(above, session=self.pure.state.session, instance=self.pure.state.instance, turn=TurnId("t1"), kind="delegate")
         accept = AcceptInput(text=task, source=None, agent="helper", model="demo", policy=self.pure.policy, kind="delegate", context=context)
         self._do(accept)
@@ -308,24 +196,24 @@ class Teller:
     def step_remind(self, text: str, by: str = "alice", call: str = "", prompts: str = "no", **when: str) -> None:
         """`in=10m` once, `every=1h`, or `cron="0 9 * * *"` in UTC; `prompts=yes` lets them reach the creator; `call=c1`: a tool's call sets it."""
         if "in" in when:
-            schedule: Schedule = Once(self.pure.now + _span_ms(when["in"]))
+            schedule: Schedule = Once(self.pure.now + span_ms(when["in"]))
         else:
-            schedule = Every(_span_ms(when["every"]) // 1000, 0) if "every" in when else Cron(when["cron"], "UTC")
+            schedule = Every(span_ms(when["every"]) // 1000, 0) if "every" in when else Cron(when["cron"], "UTC")
         command = SetReminder(
-            reminder=reminder_id(LIFE, self._real(call) if call else f"{len(self.pure.records)}"),
+            reminder=reminder_id(LIFE, self._words.real(call) if call else f"{len(self.pure.records)}"),
             text=text,
             schedule=schedule,
             zone=UTC,
             may_prompt=prompts == "yes",
-            source=None if call else _source(by, when.get("quote")),
+            source=None if call else source_of(by, when.get("quote")),
             turn=self._turn_of(call) if call else None,
-            call=CallId(self._real(call)) if call else None,
+            call=CallId(self._words.real(call)) if call else None,
             agent="ops",
             model="demo",
         )
         outcome = self._do(command).decided[-1]
         if isinstance(outcome.outcome, IsSet) and not outcome.events:
-            self._said.append(f"{self.name(outcome.outcome.reminder)} was set before")
+            self._said.append(f"{self._words.name(outcome.outcome.reminder)} was set before")
 
     def step_fire(self) -> None:
         """Whoever looks: what is due becomes inputs."""
@@ -336,7 +224,7 @@ class Teller:
 
     def step_unremind(self, reminder: str, by: str = "alice", circle: str = "") -> None:
         audience, _, boundary = circle.partition("/")
-        command = CancelReminder(reminder=ReminderId(self._real(reminder)), by=by, circle=(audience, boundary) if circle else None)
+        command = CancelReminder(reminder=ReminderId(self._words.real(reminder)), by=by, circle=(audience, boundary) if circle else None)
         committed = self._do(command)
         if committed.decided[-1].outcome and not committed.events:
             self._said.append(f"{reminder} {committed.decided[-1].outcome}")
@@ -371,7 +259,7 @@ class Teller:
 
     def step_calls(self, *calls: str, turn: str = "", number: str = "") -> None:
         """`calls "delete branch=old" "look"`: the model's answer is these calls."""
-        self._take(turn, number, ModelAnswer(text="", calls=tuple(_proposed(call) for call in calls)))
+        self._take(turn, number, ModelAnswer(text="", calls=tuple(proposed_call(call) for call in calls)))
 
     def _take(self, turn: str, number: str, answer: ModelAnswer) -> None:
         name, call = self._out(turn, number)
@@ -389,11 +277,11 @@ class Teller:
     def step_proposes(self, *calls: str, turn: str = "") -> None:
         """A foreign loop's model asks for these."""
         name = TurnId(turn) if turn else self._running
-        self._do(ProposeCalls(turn=name, calls=tuple(_proposed(call) for call in calls), text="", policy=self.pure.policy))
+        self._do(ProposeCalls(turn=name, calls=tuple(proposed_call(call) for call in calls), text="", policy=self.pure.policy))
 
     def step_view(self, turn: str = "") -> None:
         for message in view_of(self.pure.state.turns[TurnId(turn) if turn else self._running]):
-            self._said.append(f"  {_shown(message, self)}")
+            self._said.append(f"  {self._words.message(message)}")
 
     # --- calls
 
@@ -404,16 +292,16 @@ class Teller:
 
     def step_start(self, call: str) -> None:
         before = len(self.pure.records)
-        run = self.pure.start(self._turn_of(call), CallId(self._real(call)))
+        run = self.pure.start(self._turn_of(call), CallId(self._words.real(call)))
         self._say_events(before)
         if run is None:
             self._said.append(f"{call} does not start")
 
     def step_finish(self, call: str, outcome: str = "ok", text: str | None = None) -> None:
         before = len(self.pure.records)
-        open_call = self.pure.state.open_call(self._turn_of(call), CallId(self._real(call)))
+        open_call = self.pure.state.open_call(self._turn_of(call), CallId(self._words.real(call)))
         committed = self.pure.finish(
-            self._turn_of(call), CallId(self._real(call)), open_call.run if open_call else 0, cast(CallOutcome, outcome), text
+            self._turn_of(call), CallId(self._words.real(call)), open_call.run if open_call else 0, cast(CallOutcome, outcome), text
         )
         self._say_events(before)
         if committed.decided[-1].outcome == "dropped":
@@ -422,7 +310,7 @@ class Teller:
     def step_report(self, call: str, outcome: str = "ok", ended: str = "completed", text: str = "helped") -> None:
         """The delegate of that call tells how it ended."""
         before = len(self.pure.records)
-        committed = self.pure.report(CallId(self._real(call)), ended, cast(CallOutcome, outcome), text)
+        committed = self.pure.report(CallId(self._words.real(call)), ended, cast(CallOutcome, outcome), text)
         self._say_events(before)
         if committed.decided[-1].outcome == "dropped":
             self._said.append(f"nobody waits for the delegate of {call}")
@@ -438,7 +326,7 @@ class Teller:
         return tool is not None and (tool.kind == "delegate" or tool.name in BACKGROUND)
 
     def _turn_of(self, call: str) -> TurnId:
-        real = self._real(call)
+        real = self._words.real(call)
         return next((turn.turn for turn in self.pure.state.turns.values() if any(each.call == real for each in turn.calls)), TurnId("t?"))
 
     def step_park(self, turn: str = "") -> None:
@@ -459,26 +347,26 @@ class Teller:
 
     def step_job_ends(self, job: str, outcome: str = "ok", text: str = "dug") -> None:
         """Somebody found out how it ended."""
-        committed = self._do(EndJob(job=JobId(self._real(job)), outcome=cast(JobOutcome, outcome), text=text))
+        committed = self._do(EndJob(job=JobId(self._words.real(job)), outcome=cast(JobOutcome, outcome), text=text))
         if committed.decided[-1].outcome == "dropped":
             self._said.append(f"the end of {job} is known, or nobody knows {job}")
 
     def step_report_job(self, job: str) -> None:
-        self._do(ReportEndedJob(job=JobId(self._real(job))))
+        self._do(ReportEndedJob(job=JobId(self._words.real(job))))
 
     def step_cancel_job(self, job: str, by: str = "alice") -> None:
         """In the circle that a message of theirs would be in."""
-        source = _source(by, None) or MessageSource.none()
+        source = source_of(by, None) or MessageSource.none()
         circle = {"audience": source.audience, "boundary": source.boundary}
-        self._do(CancelJob(job=JobId(self._real(job)), by=source.person or "nobody", **circle))  # type: ignore[arg-type]  # as the fields are
+        self._do(CancelJob(job=JobId(self._words.real(job)), by=source.person or "nobody", **circle))  # type: ignore[arg-type]  # as the fields are
 
     def step_jobs(self) -> None:
         for job in self.pure.state.jobs.values():
             context = job.context
             whose = f"lost: {context.reason}" if isinstance(context, LostContext) else f"{context.requester} {context.boundary} {context.interactive}"
-            self._said.append(f"  {self.name(job.job)} {job.tool} {'ended' if job.ended else 'runs'}, for {whose}")
+            self._said.append(f"  {self._words.name(job.job)} {job.tool} {'ended' if job.ended else 'runs'}, for {whose}")
         for name, over in self.pure.state.ended_jobs.items():
-            self._said.append(f"  {self.name(name)} is over: {over.outcome}" + (f" ({over.code})" if over.code else ""))
+            self._said.append(f"  {self._words.name(name)} is over: {over.outcome}" + (f" ({over.code})" if over.code else ""))
 
     def step_damage_job(self, field: str) -> None:
         """The last record is a job's, and its context loses a field; genuine otherwise, as by somebody with the key."""
@@ -496,7 +384,7 @@ class Teller:
 
     def step_show(self, approval: str) -> None:
         """The prompt as a person sees it."""
-        where = self.pure.state.approvals[ApprovalId(self._real(approval))]
+        where = self.pure.state.approvals[ApprovalId(self._words.real(approval))]
         call = self.pure.state.open_call(where[0], where[1])
         if call is not None and call.approval is not None:
             asked = call.approval.asked
@@ -506,7 +394,7 @@ class Teller:
         before = len(self.pure.records)
         if id:
             more["answer_id"] = id
-        committed = self.pure.answer(ApprovalId(self._real(approval)), option, by, **more)
+        committed = self.pure.answer(ApprovalId(self._words.real(approval)), option, by, **more)
         self._say_events(before)
         decided = committed.decided[-1]
         if decided.refusal is not None:
@@ -524,10 +412,10 @@ class Teller:
     # --- time, settings, the world
 
     def step_wait(self, span: str) -> None:
-        self.pure.now += _span_ms(span)
+        self.pure.now += span_ms(span)
 
     def step_clock_back(self, span: str) -> None:
-        self.pure.now -= _span_ms(span)
+        self.pure.now -= span_ms(span)
 
     def step_expire(self) -> None:
         self._do(Expire())
@@ -539,9 +427,9 @@ class Teller:
         for name, value in settings.items():
             audience, dot, tool = name.partition(".")
             if dot:
-                rules.setdefault(Audience(audience), {})[tool] = _rule(value)
+                rules.setdefault(Audience(audience), {})[tool] = rule_of(value)
             else:
-                more[_BOUNDS[name]] = int(value)
+                more[BOUNDS[name]] = int(value)
         self.pure.policy = msgspec.structs.replace(self.pure.policy, rules=rules, **more)
 
     def step_policy_reset(self) -> None:
@@ -592,7 +480,7 @@ class Teller:
         self._say_events(before)
 
     def step_owes(self) -> None:
-        self._said.append(f"owes={self._owes(self.pure.state)}")
+        self._said.append(f"owes={self._words.owes(self.pure.state)}")
 
     # --- what a driver does by itself
 
@@ -618,9 +506,9 @@ class Teller:
                 self.step_decide(turn)
             case RunTools(turn=turn, calls=calls):
                 for call in calls:
-                    (self.step_start if self._goes_on_beside(turn, call) else self.step_run)(self.name(call))
+                    (self.step_start if self._goes_on_beside(turn, call) else self.step_run)(self._words.name(call))
             case AwaitTool(call=call, epoch=epoch) if epoch < self.pure.epoch:
-                self.step_run(self.name(call))
+                self.step_run(self._words.name(call))
             case Park(turn=turn):
                 self.step_park(turn)
             case Finish(turn=turn):
@@ -630,77 +518,3 @@ class Teller:
             case _:
                 return False
         return True
-
-
-_BOUNDS = {
-    "prompts": "prompts_per_turn_max",
-    "model_calls": "turn_model_calls_max",
-    "tool_calls": "turn_tool_calls_max",
-    "tokens": "turn_tokens_max",
-    "jobs": "session_jobs_max",
-}
-
-
-def _source(by: str, quote: str | None) -> MessageSource | None:
-    speaker, _, said = (quote or "").partition(":")
-    quotes = (Quote(speaker, said),) if quote else ()
-    if by == "nobody":
-        return None
-    kind, colon, person = by.partition(":")
-    if colon:
-        return MessageSource.automation(person, channel=kind)
-    person, at, team = by.partition("@")
-    if person == "somebody":
-        provenance = Provenance(authenticity="verified", taint="clean", scope="group", kind="message")
-        return MessageSource(
-            channel="slack",
-            person=None,
-            principal=Principal.TRUSTED_INTERNAL,
-            audience=Audience.TEAM,
-            boundary="team:ops",
-            provenance=provenance,
-            can_prompt=True,
-        )
-    return MessageSource.team(person, team, quotes=quotes) if at else MessageSource.local(person, quotes=quotes)
-
-
-def _proposed(call: str) -> ProposedCall:
-    tool, *pairs = call.split(" ")
-    if pairs and pairs[0].startswith("{"):
-        return ProposedCall(tool, " ".join(pairs))
-    return ProposedCall(tool, msgspec.json.encode(dict(pair.split("=", 1) for pair in pairs)).decode())
-
-
-def _rule(value: str) -> Rule:
-    mode, *rest = value.split(":")
-    if not rest:
-        return Rule(mode=cast(Mode, mode))
-    named = tuple(filter(None, rest[0].split(",")))
-    return Rule(mode=cast(Mode, mode), approvers=named, requester_may_answer=False if "only" in rest[1:] else None)
-
-
-def _shown(message: Message, teller: Teller) -> str:
-    match message:
-        case UserMessage(text=text, speaker=speaker, quotes=quotes):
-            quoted = "".join(f" [quotes {each.speaker}: {each.text}]" for each in quotes)
-            return f"{speaker or 'nobody'}: {text}{quoted}"
-        case NoteMessage(text=text):
-            return f"note: {' / '.join(text.splitlines())}"
-        case AssistantMessage(text=text, calls=calls):
-            return f"model: {text}" + " ".join(f"[{teller.name(call.call)} {call.tool} {call.arguments}]" for call in calls)
-        case ResultMessage(call=call, outcome=outcome, text=text):
-            return f"result {teller.name(call)}: {outcome}: {' / '.join(text.splitlines())}"
-
-
-def _span_ms(span: str) -> int:
-    return int(span[:-1]) * _UNITS[span[-1]] * 1000
-
-
-def _of_reminder(event: ReminderSet | ReminderFired | ReminderCancelled) -> str:
-    match event:
-        case ReminderSet(by=by, may_prompt=may_prompt):
-            return by + (" may ask" if may_prompt else "")
-        case ReminderFired(turn=turn, missed=missed, next_at=next_at):
-            return turn + (f" missed {missed}" if missed else "") + ("" if next_at is not None else " last")
-        case ReminderCancelled(by=by, reason=reason):
-            return by + (f" ({reason})" if reason else "")

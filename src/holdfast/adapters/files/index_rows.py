@@ -57,6 +57,7 @@ class _Rest(msgspec.Struct, frozen=True, array_like=True):
     jobs: tuple[str, ...]
 
 
+_encode = msgspec.msgpack.Encoder().encode
 _decode_rest = msgspec.msgpack.Decoder(_Rest).decode
 _decode_awaits = msgspec.msgpack.Decoder(tuple[tuple[SessionId, InstanceId], ...]).decode
 _decode_prompts = msgspec.json.Decoder(tuple[msgspec.Raw, ...]).decode
@@ -74,12 +75,12 @@ def values_of(row: IndexRow, key: bytes) -> Values | None:
         return None
     numbers = (row.seq, int(row.owes), len(row.approvals), row.expires_at or 0, row.remind_at or 0)
     columns = (row.session, row.instance, *numbers, awaits, rest, prompts)
-    return (*columns, _mac(key, *columns))
+    return (*columns, _mac(key, columns))
 
 
 def verifies(found: Sequence[Any], key: bytes) -> bool:
     """SQLite keeps any type in any column, so types are part of what is checked."""
-    return tuple(map(type, found)) == _TYPES and bool(_mac(key, *found[:-1]) == found[-1])
+    return tuple(map(type, found)) == _TYPES and bool(_mac(key, found[:-1]) == found[-1])
 
 
 def standing_of(found: Sequence[Any]) -> Standing:
@@ -123,11 +124,9 @@ def row_of(found: Sequence[Any]) -> IndexRow:
     )
 
 
-def _mac(key: bytes, session: str, instance: str, *more: int | bytes) -> bytes:
-    """Every field with its length or as a number between commas: no two rows give the same bytes."""
-    parts = [session.encode(), instance.encode(), *more]
-    text = b"".join([b"%d," % each if isinstance(each, int) else b"%d:%s" % (len(each), each) for each in parts])
-    return blake3(b"row " + text, key=key).digest()
+def _mac(key: bytes, columns: Sequence[str | int | bytes]) -> bytes:
+    """Every field with its type and length, so that no two rows give the same bytes."""
+    return blake3(b"row " + _encode(columns), key=key).digest()
 
 
 def _packed(prompts: bytes) -> bytes:

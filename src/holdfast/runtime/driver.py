@@ -6,7 +6,7 @@ driver computes the same work from the journal. Model calls and tools run side b
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,8 @@ from holdfast.errors import CannotDrive, HoldfastError, Unusable
 from holdfast.ids import CallId, TurnId
 from holdfast.ports.journal_store import Check
 from holdfast.ports.model import ModelFailed
-from holdfast.ports.tools import ProcessFacts
+from holdfast.ports.tools import Prepared, ProcessFacts
+from holdfast.runtime.attempt import Produced
 from holdfast.runtime.compactor import Compactor
 from holdfast.runtime.delegate_call import start_delegate
 from holdfast.runtime.delegating import Delegation
@@ -26,7 +27,7 @@ from holdfast.runtime.model_call import ask_model, is_final, overhead_chars, req
 from holdfast.runtime.outbox import Outbox
 from holdfast.runtime.recalling import recall_for, recall_for_open
 from holdfast.runtime.secrecy import Secrecy
-from holdfast.runtime.tool_call import run_tool
+from holdfast.runtime.tool_call import Ready, get_ready, run_tool, see_through, starts_at_once
 from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
 from holdfast.session.commands import (
@@ -125,6 +126,8 @@ class Driver:
         self._delegation = delegation
         # Effects on other sessions that this drive has tried: each once, and then it is theirs.
         self._tried: set[SessionEffect] = set()
+        # What runs side by side with the loop, by name; there while it runs.
+        self._group: asyncio.TaskGroup
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._last_failure: ModelFailed | None = None
         self._secrecy = Secrecy(world.secrets)
@@ -178,22 +181,22 @@ class Driver:
         await self._outbox.settle()
         watch = self._ledger.watch()
         try:
-            async with asyncio.TaskGroup() as group:
-                await self._loop(group, until, watch)
+            async with asyncio.TaskGroup() as self._group:
+                await self._loop(until, watch)
         except BaseExceptionGroup as errors:
             raise the_one(errors) from None
         finally:
             self._ledger.unwatch(watch)
 
-    async def _loop(self, group: asyncio.TaskGroup, until: Until, watch: asyncio.Event) -> None:
+    async def _loop(self, until: Until, watch: asyncio.Event) -> None:
         while True:
             watch.clear()
             state = self._ledger.state
             self._stop_what_was_cancelled(state)
-            self._start_deliveries(group, state)
+            self._start_deliveries(state)
             if not self._tasks and until(state):
                 return
-            step = self._next(group, state)
+            step = self._next(state)
             if step is not None:
                 await step
             elif not self._tasks:
@@ -220,7 +223,7 @@ class Driver:
             if gone and not task.cancelling() and (kind == "tool" or open_turn is None or open_turn.model_call is None):
                 task.cancel()
 
-    def _start(self, group: asyncio.TaskGroup, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _start(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def guarded() -> None:
             try:
                 await work()
@@ -228,32 +231,32 @@ class Driver:
                 self._tasks.pop(name, None)
                 self._ledger.poke()
 
-        self._tasks[name] = group.create_task(guarded(), name=f"{self._ledger.session} {name}")
+        self._tasks[name] = self._group.create_task(guarded(), name=f"{self._ledger.session} {name}")
 
-    def _next(self, group: asyncio.TaskGroup, state: SessionState) -> Coroutine[Any, Any, Any] | None:
+    def _next(self, state: SessionState) -> Coroutine[Any, Any, Any] | None:
         """Start what can run side by side; return the next step that must be awaited, if any."""
         for effect in react(state):
-            if (step := self._perform(group, state, effect)) is not None:
+            if (step := self._perform(state, effect)) is not None:
                 return step
         return None
 
-    def _perform(self, group: asyncio.TaskGroup, state: SessionState, effect: SessionEffect) -> Coroutine[Any, Any, Any] | None:
+    def _perform(self, state: SessionState, effect: SessionEffect) -> Coroutine[Any, Any, Any] | None:
         commit, world = self._ledger.drive, self._world
         match effect:
             case BeginTurn():
                 return self._begin_turn(state)
             case Resume(turn=turn):
-                return commit(ResumeTurn(turn=turn, epoch=self._epoch))
+                return self._resume(state.turns[turn])
             case CallModel(turn=turn) | AwaitModel(turn=turn):
-                self._start_model(group, state, turn)
+                self._start_model(state, turn)
             case LookAtCalls(turn=turn, calls=calls):
                 return self._decide_calls(state, turn, calls)
             case RunTools(turn=turn, calls=calls):
                 for call in calls:
-                    self._start_tool(group, turn, call)
+                    self._start_tool(turn, call)
             case AwaitTool(turn=turn, call=call, epoch=epoch):
                 if epoch < self._epoch:
-                    self._start_tool(group, turn, call)  # pure or idempotent: recovery has called all others in doubt
+                    self._start_tool(turn, call)  # pure or idempotent: recovery has called all others in doubt
             case Park(turn=turn):
                 born = tuple(each.call for each in self._tried if isinstance(each, BearDelegate))
                 return commit(ParkTurn(turn=turn, born=born))
@@ -297,20 +300,20 @@ class Driver:
             if not owed.sent:
                 await self._outbox.deliver(owed.delivery)
 
-    def _start_deliveries(self, group: asyncio.TaskGroup, state: SessionState) -> None:
+    def _start_deliveries(self, state: SessionState) -> None:
         for owed in state.deliveries.values():
             name = f"deliver {owed.turn} {owed.delivery}"
             if not owed.sent and name not in self._tasks:
-                self._start(group, name, partial(self._outbox.deliver, owed.delivery))
+                self._start(name, partial(self._outbox.deliver, owed.delivery))
 
     # --- model calls
 
-    def _start_model(self, group: asyncio.TaskGroup, state: SessionState, turn: TurnId) -> None:
+    def _start_model(self, state: SessionState, turn: TurnId) -> None:
         name = f"model {turn} -"
         open_turn = state.turns[turn]
         mine = open_turn.model_call is None or open_turn.model_call.epoch == self._epoch
         if name not in self._tasks and mine:
-            self._start(group, name, lambda: self._model_step(turn))
+            self._start(name, lambda: self._model_step(turn))
 
     async def _model_step(self, turn_id: TurnId) -> None:
         """One model call, from its durable start to its durable outcome."""
@@ -366,16 +369,52 @@ class Driver:
         ledger = self._ledger
         answer, secret = self._secrecy.hidden_answer(answer)
         produced = ledger.attempt.produced("reply", payload(answer))
-        following: list[Any] = []
-        if answer.calls:
-            made = calls_made(ledger.state, turn, number, answer.calls)
-            calls = [Call(call=each.call, tool=each.tool, made=each.arguments, provider_id=each.provider_id) for each in made]
-            decision = await self._decision(turn, calls, secret)
-            policy, following = decision.policy, [decision, ParkTurn(turn=turn.turn)]
-        else:
-            policy = self._world.policy()
-        taken = TakeAnswer(turn=turn.turn, number=number, answer=answer, policy=policy)
-        await ledger.drive(taken, *following, check=Check.FENCE, keeping=[produced])
+        taken = TakeAnswer(turn=turn.turn, number=number, answer=answer, policy=self._world.policy())
+        if not answer.calls:
+            await ledger.drive(taken, check=Check.FENCE, keeping=[produced])
+            return
+        made = calls_made(ledger.state, turn, number, answer.calls)
+        calls = [Call(call=each.call, tool=each.tool, made=each.arguments, provider_id=each.provider_id) for each in made]
+        decision = await self._decision(turn, calls, secret)
+        ready = await self._ready_at_once(turn, calls, decision)
+        await self._drive_and_start(turn.turn, (taken, decision), ready, keeping=[produced])
+
+    async def _resume(self, turn: Turn) -> None:
+        """Everybody has answered; what was approved starts in the same commit, where it can."""
+        approved = [call for call in turn.calls if call.status is CallStatus.APPROVED and starts_at_once(tool_for(self._world, turn, call.tool))]
+        ready = await self._ready_at_once(turn, approved, await self._decision(turn, approved))
+        await self._drive_and_start(turn.turn, (ResumeTurn(turn=turn.turn, epoch=self._epoch),), ready, keeping=())
+
+    async def _ready_at_once(self, turn: Turn, calls: list[Call], decision: DecideCalls) -> list[Ready]:
+        """
+        Calls that may start in the very commit that lets them. Whether they do is decided there; those that must ask first do not.
+
+        Not for a delegate's: before each start its parent's journal is looked at.
+        """
+        if self._ledger.state.parent is not None:
+            return []
+        world, ledger = self._world, self._ledger
+        pairs = zip(calls, decision.looked, strict=True)
+        quick = [(call, looked) for call, looked in pairs if not looked.background and starts_at_once(tool_for(world, turn, call.tool))]
+        return [await get_ready(world, ledger, turn, call, looked, decision.grants, self._epoch) for call, looked in quick]
+
+    async def _drive_and_start(self, turn: TurnId, commands: Sequence[Any], ready: list[Ready], *, keeping: Sequence[Produced]) -> None:
+        """One commit; what it started is let go, and what it did not is given up."""
+        ledger, waiting = self._ledger, list(ready)
+        try:
+            starts = [each.command for each in ready]
+            outcome = await ledger.drive(*commands, *starts, ParkTurn(turn=turn), check=Check.FENCE, keeping=keeping)
+            for each, decided in zip(ready, outcome.decided[len(commands) :], strict=False):
+                if decided.outcome is not None and each.prepared is not None:
+                    waiting.remove(each)
+                    self._see_through(turn, each.command.looked.call, decided.outcome, each.prepared)
+        finally:
+            for each in waiting:
+                await each.abandon()
+
+    def _see_through(self, turn: TurnId, call: CallId, run: int, prepared: Prepared) -> None:
+        work = partial(see_through, self._world, self._ledger, self._feed, turn, call, run, prepared, self._epoch)
+        self._start(_tool_task(turn, call), work)
 
     async def _decision(self, turn: Turn, calls: list[Call], secret: frozenset[int] = frozenset()) -> DecideCalls:
         """What a look at each call finds; those at the indexes `secret` held a secret and are not looked at."""
@@ -395,10 +434,9 @@ class Driver:
 
     # --- tools
 
-    def _start_tool(self, group: asyncio.TaskGroup, turn: TurnId, call: CallId) -> None:
-        name = f"tool {turn} {call}"
-        if name not in self._tasks:
-            self._start(group, name, partial(self._run_call, turn, call))
+    def _start_tool(self, turn: TurnId, call: CallId) -> None:
+        if (name := _tool_task(turn, call)) not in self._tasks:
+            self._start(name, partial(self._run_call, turn, call))
 
     async def _run_call(self, turn_id: TurnId, call_id: CallId) -> None:
         if await self._delegation.stop_if_unwanted(self._ledger):
@@ -422,6 +460,10 @@ class Driver:
             await self._ledger.attempt.give_up()
         finally:
             self._ledger.driving = False
+
+
+def _tool_task(turn: TurnId, call: CallId) -> str:
+    return f"tool {turn} {call}"
 
 
 def the_one(errors: BaseExceptionGroup[BaseException]) -> BaseException:

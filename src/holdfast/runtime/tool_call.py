@@ -7,10 +7,11 @@ A call that goes to the background is handed over in `job_call.py`.
 """
 
 import asyncio
+from typing import NamedTuple
 
 from holdfast.ids import CallId, TurnId
 from holdfast.ports.journal_store import Check
-from holdfast.ports.tools import CannotBind, Prepared, ToolReturned
+from holdfast.ports.tools import CannotBind, Prepared, Tool, ToolReturned
 from holdfast.runtime.attempt import finish
 from holdfast.runtime.feed import Delta, Feed
 from holdfast.runtime.home_ledger import HomeLedger
@@ -21,8 +22,20 @@ from holdfast.runtime.reminding import ReminderWork
 from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
 from holdfast.session.commands import FinishCall, ParkTurn, StartModelCall, StartTool
+from holdfast.session.home_events import GrantProposed
 from holdfast.session.policy import Looked
 from holdfast.session.state import Call, Turn
+
+
+class Ready(NamedTuple):
+    """A call that can be started: by this command, in whatever commit; and what is let go once that commit is durable."""
+
+    command: StartTool
+    prepared: Prepared | None
+
+    async def abandon(self) -> None:
+        if self.prepared is not None:
+            await finish(self.prepared.abandon())
 
 
 async def run_tool(world: World, ledger: Ledger, home: HomeLedger, feed: Feed, turn_id: TurnId, call_id: CallId, epoch: int) -> None:
@@ -34,19 +47,38 @@ async def run_tool(world: World, ledger: Ledger, home: HomeLedger, feed: Feed, t
     if looked.background:
         await run_as_job(world, ledger, home, turn, call, looked, epoch)
         return
+    requester = turn.context.requester if isinstance(turn.context, TurnContext) else None
+    ready = await get_ready(world, ledger, turn, call, looked, await home.grants_of(requester, ledger.state), epoch)
+    run: int | None = None
+    try:
+        outcome = await ledger.drive(ready.command, check=Check.FENCE)
+        run = outcome.decided[0].outcome
+    finally:
+        if run is None:
+            await ready.abandon()
+    if run is not None and ready.prepared is not None:
+        await see_through(world, ledger, feed, turn_id, call_id, run, ready.prepared, epoch)
+
+
+async def get_ready(world: World, ledger: Ledger, turn: Turn, call: Call, looked: Looked, grants: tuple[GrantProposed, ...], epoch: int) -> Ready:
+    """Up to the commit point: from the commit of its command on the call counts as started, whatever happens."""
     try:
         prepared = await _prepared(world, ledger, turn, call, looked)
     except CannotBind as exc:
         # Changed since the look, or the launcher could not get ready. Nothing ran; the start is decided with this in hand, and is a denial.
-        prepared, looked = None, Looked(call=call_id, problem=(exc.code, str(exc)))
-    run: int | None = None
-    try:
-        run = await _start(world, ledger, home, turn, looked, prepared, epoch)
-    finally:
-        if run is None and prepared is not None:
-            await finish(prepared.abandon())
-    if run is None or prepared is None:
-        return
+        prepared, looked = None, Looked(call=call.call, problem=(exc.code, str(exc)))
+    facts = prepared.process if prepared is not None else None
+    process = {"boot_id": facts.boot_id, "group": facts.group, "start_time": facts.start_time} if facts is not None else None
+    return Ready(StartTool(turn=turn.turn, looked=looked, policy=world.policy(), grants=grants, epoch=epoch, process=process), prepared)
+
+
+def starts_at_once(tool: Tool | None) -> bool:
+    """A function of this process: looking at it and getting it ready take no time, so it can be started in the commit that decides on it."""
+    return tool is not None and tool.definition.kind == "plain"
+
+
+async def see_through(world: World, ledger: Ledger, feed: Feed, turn_id: TurnId, call_id: CallId, run: int, prepared: Prepared, epoch: int) -> None:
+    """Of a call whose start is durable."""
     returned = await _go(world, ledger, feed, turn_id, call_id, prepared)
     await finish(_record(world, ledger, turn_id, call_id, run, returned, epoch))
     if returned is None:
@@ -63,23 +95,6 @@ async def _prepared(world: World, ledger: Ledger, turn: Turn, call: Call, looked
         return prepared_cancel(world, ledger, turn, looked.arguments)
     scene = scene_of(world, ledger.state, turn, call.call)
     return await tool.prepare(looked.arguments.encode(), looked.binding, scene, idempotency_key=call.call)
-
-
-async def _start(world: World, ledger: Ledger, home: HomeLedger, turn: Turn, looked: Looked, prepared: Prepared | None, epoch: int) -> int | None:
-    """Commit point: from here on the call counts as started, whatever happens. None: it may not start after all."""
-    requester = turn.context.requester if isinstance(turn.context, TurnContext) else None
-    facts = prepared.process if prepared is not None else None
-    command = StartTool(
-        turn=turn.turn,
-        looked=looked,
-        policy=world.policy(),
-        grants=await home.grants_of(requester, ledger.state),
-        epoch=epoch,
-        process={"boot_id": facts.boot_id, "group": facts.group, "start_time": facts.start_time} if facts is not None else None,
-    )
-    outcome = await ledger.drive(command, check=Check.FENCE)
-    run: int | None = outcome.decided[0].outcome
-    return run
 
 
 async def _go(world: World, ledger: Ledger, feed: Feed, turn: TurnId, call: CallId, prepared: Prepared) -> ToolReturned | None:

@@ -75,9 +75,7 @@ class Drives:
 
     def _earliest(self) -> int | None:
         """When the first prompt to come runs out. Those past their time are in somebody's hands already."""
-        now = self._service.world.clock.now_ms()
-        rows = self._service.world.index.rows(only_waiting=True)
-        return min((row.expires_at for row in rows if row.expires_at is not None and row.expires_at > now), default=None)
+        return self._service.world.index.next_expiry(after=self._service.world.clock.now_ms())
 
     async def _until_due(self) -> None:
         """Until the next scan is due, or a prompt runs out. A drive that leaves an earlier one behind says so."""

@@ -15,8 +15,10 @@ LATER_LIFE = InstanceId("i-later")
 OPS = SessionId("ops/api")
 
 
-def row(session: str = OPS, seq: int = 1, *, life: InstanceId = LIFE, waits: str | None = None, reminds: int | None = None) -> IndexRow:
-    """A row as of `seq`; with `waits`, one prompt of that id; with `reminds`, a reminder due then."""
+def row(
+    session: str = OPS, seq: int = 1, *, life: InstanceId = LIFE, waits: str | None = None, expires: int = 9_000, reminds: int | None = None
+) -> IndexRow:
+    """A row as of `seq`; with `waits`, one prompt of that id, which runs out at `expires`; with `reminds`, a reminder due then."""
     return IndexRow(
         session=SessionId(session),
         instance=life,
@@ -27,7 +29,7 @@ def row(session: str = OPS, seq: int = 1, *, life: InstanceId = LIFE, waits: str
         updated_at=1_000 + seq,
         approvals=(msgspec.Raw(msgspec.json.encode({"id": waits, "display": "rm -r build é \u202e"})),) if waits else (),
         waiting_for=("alice", "bob") if waits else (),
-        expires_at=9_000 if waits else None,
+        expires_at=expires if waits else None,
         people=("alice",),
         preview="hello",
         remind_at=reminds,
@@ -164,6 +166,18 @@ class IndexSuite:
         for number in range(600):
             index.put(row(f"ops/{number:04d}", reminds=10_000 - number))
         assert list(index.reminding(after=0, until=10_000)) == [f"ops/{number:04d}" for number in reversed(range(600))]
+
+    def test_when_the_next_prompt_runs_out_is_found_among_all_of_them(self, index: Index) -> None:
+        """What waits and has no end, or is past it, is not what the timer waits for."""
+        assert index.next_expiry(after=0) is None
+        for name, expires in (("ops/b", 3_000), ("ops/a", 5_000), ("ops/c", 3_000)):
+            index.put(row(name, waits="a-1", expires=expires))
+        index.put(row("ops/idle", reminds=1_000))
+        assert [index.next_expiry(after=after) for after in (0, 2_999, 3_000, 5_000)] == [3_000, 3_000, 5_000, None]
+        index.put(row("ops/a", 2, waits="a-2", expires=7_000))
+        index.forget(SessionId("ops/b"))
+        index.put(row("ops/c", 2))
+        assert index.next_expiry(after=0) == 7_000
 
     def test_closing_twice_is_closing_once(self, index: Index) -> None:
         index.put(row())

@@ -93,6 +93,28 @@ def test_a_forged_time_of_a_reminder_wakes_nobody_and_is_found_by_the_next_look(
     assert list(index.stale([(OPS, LIFE, 1)])) == [OPS]
 
 
+@pytest.mark.parametrize("sql", ["UPDATE sessions SET expires_at = 4000", "UPDATE sessions SET expires_at = 0"])
+def test_a_forged_end_of_a_prompt_moves_no_timer_and_is_found_by_the_next_look(path: Path, opened: Callable[..., SqliteIndex], sql: str) -> None:
+    index = opened()
+    index.put(row(waits="a-1", expires=3_000))
+    outside(path, sql)
+    index.put(row("ops/later", waits="a-2", expires=7_000))
+    assert index.next_expiry(after=0) == 7_000
+    assert list(index.stale([(OPS, LIFE, 1)])) == [OPS]
+
+
+def test_what_a_timer_waits_for_is_one_step_into_an_index_and_no_walk_past_all_that_waits(path: Path, opened: Callable[..., SqliteIndex]) -> None:
+    index = opened()
+    index.put(row(waits="a-1"))
+    db = apsw.Connection(str(path))
+    try:
+        for column, name in (("expires_at", "sessions_expiring"), ("remind_at", "sessions_reminding")):
+            plan = db.execute(f"EXPLAIN QUERY PLAN {module._PAGES_BY_TIME[column]}", (0, "", 1, 1)).fetchall()
+            assert [step[-1].split(" (")[0] for step in plan] == [f"SEARCH sessions USING INDEX {name}"]
+    finally:
+        db.close()
+
+
 def test_an_old_row_put_back_is_behind(path: Path, opened: Callable[..., SqliteIndex]) -> None:
     """It is genuine; the head says that it is not the last."""
     opened().put(row(seq=7, waits="a-1"))

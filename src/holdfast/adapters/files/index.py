@@ -41,6 +41,7 @@ _SCHEMA = f"""
         session TEXT NOT NULL UNIQUE, instance TEXT NOT NULL, seq INTEGER NOT NULL, owes INTEGER NOT NULL, waiting INTEGER NOT NULL,
         expires_at INTEGER NOT NULL, remind_at INTEGER NOT NULL, awaits BLOB NOT NULL, rest BLOB NOT NULL, prompts BLOB NOT NULL, mac BLOB NOT NULL);
     CREATE INDEX sessions_waiting ON sessions (session) WHERE waiting;
+    CREATE INDEX sessions_expiring ON sessions (expires_at, session) WHERE expires_at;
     CREATE INDEX sessions_reminding ON sessions (remind_at, session) WHERE remind_at;
     CREATE TABLE approvals (approval TEXT PRIMARY KEY, session TEXT NOT NULL, mac BLOB NOT NULL) WITHOUT ROWID;
     PRAGMA application_id = {_APPLICATION};
@@ -56,8 +57,9 @@ _ROW = f"SELECT {COLUMNS} FROM sessions"  # noqa: S608  names of ours
 _PAGE = _ROW + " WHERE session > ? {} ORDER BY session LIMIT ?"
 _PAGE_OF_ALL, _PAGE_OF_WAITING = _PAGE.format(""), _PAGE.format("AND waiting")
 _GET = _ROW + " WHERE session = ?"
-_PAGE_OF_REMINDING = _ROW + " WHERE remind_at AND (remind_at, session) > (?, ?) AND remind_at <= ? ORDER BY remind_at, session LIMIT ?"
-_REMIND_AT = COLUMNS.split(", ").index("remind_at")
+_PAGE_BY_TIME = _ROW + " WHERE {0} AND ({0}, session) > (?, ?) AND {0} <= ? ORDER BY {0}, session LIMIT ?"
+_PAGES_BY_TIME = {name: _PAGE_BY_TIME.format(name) for name in ("expires_at", "remind_at")}
+_PLACES = {name: COLUMNS.split(", ").index(name) for name in _PAGES_BY_TIME}
 _EVER = 2**62
 _LAST_NAME = "\U0010ffff"  # after any session's
 _PAGE_BYTES = 8 * KIB  # rows with prompts are from half a KiB to a few: in a page of SQLite's usual size they would leave more of it empty
@@ -160,19 +162,23 @@ class SqliteIndex:
         return [session for session, instance, seq in heads if not _reaches(known.get(session), instance, seq)]
 
     def next_reminder(self, *, after: int) -> int | None:
-        return next((remind_at for remind_at, _ in self._reminding(after, _EVER, rows=1)), None)
+        return next((remind_at for remind_at, _ in self._by_time("remind_at", after, _EVER, rows=1)), None)
 
     def reminding(self, *, after: int, until: int) -> Sequence[SessionId]:
-        return [session for _, session in self._reminding(after, until, rows=_PAGE_ROWS)]
+        return [session for _, session in self._by_time("remind_at", after, until, rows=_PAGE_ROWS)]
 
-    def _reminding(self, after: int, until: int, *, rows: int) -> Iterator[tuple[int, SessionId]]:
-        """By time. A row that is not ours wakes nobody; the next look for what is stale opens its session."""
+    def next_expiry(self, *, after: int) -> int | None:
+        return next((expires_at for expires_at, _ in self._by_time("expires_at", after, _EVER, rows=1)), None)
+
+    def _by_time(self, column: str, after: int, until: int, *, rows: int) -> Iterator[tuple[int, SessionId]]:
+        """In the order of that column. A row that is not ours wakes nobody; the next look for what is stale opens its session."""
         last: tuple[float, str] = (after, _LAST_NAME)
-        while page := self._fetch(_PAGE_OF_REMINDING, (*last, until, rows)):
+        place = _PLACES[column]
+        while page := self._fetch(_PAGES_BY_TIME[column], (*last, until, rows)):
             for found in page:
                 if self._verifies(found):
-                    yield found[_REMIND_AT], SessionId(found[0])
-            at, name = page[-1][_REMIND_AT], page[-1][0]
+                    yield found[place], SessionId(found[0])
+            at, name = page[-1][place], page[-1][0]
             if len(page) < rows or not (isinstance(at, int | float) and isinstance(name, str)) or (at, name) <= last:
                 return  # the end; or a file that is broken in a way SQLite does not see
             last = (at, name)

@@ -58,6 +58,9 @@ class InMemoryIndex:
         due = [(row.remind_at, name) for name, row in self._rows.items() if row.remind_at is not None and after < row.remind_at <= until]
         return [name for _, name in sorted(due)]
 
+    def next_expiry(self, *, after: int) -> int | None:
+        return min((row.expires_at for row in self._rows.values() if row.expires_at is not None and row.expires_at > after), default=None)
+
     def close(self) -> None:
         """Nothing to give back."""
 

@@ -12,17 +12,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import pytest
 
 from holdfast.gateway.tokens import TokenBook
+from holdfast.runtime.reports import ApprovalReport
+from holdfast.runtime.service import Service
+from holdfast.session.authority import MessageSource
 from holdfast.wiring import open_service
+
+T = TypeVar("T")
 
 TAKEN = {"started", "handed_on"}  # the answer is durable either way; which of them is told depends on how fast the machine is
 WAIT_SECONDS = 60.0  # how long anything here may take before it counts as hung
@@ -136,18 +141,35 @@ class Gateway:
         """As `holdfast tokens add` makes it, without the wait for another Python to start."""
         name = name or f"{person}-{secrets.token_hex(3)}"
 
-        async def add() -> str:
+        async def add(service: Service) -> str:
+            now = service.world.clock.now_ms()
+            ends = now + expires_seconds * 1000 if expires_seconds is not None else None
+            token, _ = await TokenBook(service.home).add(
+                name, person=person, scopes=scopes.split(","), audience=audience, expires_at=ends, by="tests", now=now
+            )
+            return token
+
+        return self.elsewhere(add)
+
+    def elsewhere(self, do: Callable[[Service], Coroutine[Any, Any, T]]) -> T:
+        """In another process than the server's: this one, as a command would."""
+
+        async def run() -> T:
             async with open_service(self.home) as service:
-                now = service.world.clock.now_ms()
-                ends = now + expires_seconds * 1000 if expires_seconds is not None else None
-                token, _ = await TokenBook(service.home).add(
-                    name, person=person, scopes=scopes.split(","), audience=audience, expires_at=ends, by="tests", now=now
-                )
-                return token
+                return await do(service)
 
         # In a thread of its own: a browser's driver runs a loop in this one.
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(lambda: asyncio.run(add())).result()
+            return thread.submit(lambda: asyncio.run(run())).result()
+
+    def ask(self, session: str, text: str, person: str = "alice") -> ApprovalReport:
+        """A message of theirs that parks, by another process than the server's."""
+
+        async def send(service: Service) -> ApprovalReport:
+            report = await service.send(session, text, source=MessageSource.local(person), workspace=service.world.workspace(str(self.work)))
+            return report.approvals[0]
+
+        return self.elsewhere(send)
 
     # --- the server
 

@@ -11,9 +11,12 @@ import httpx
 import pytest
 
 from holdfast.errors import Refused
+from holdfast.gateway.board import Board
+from holdfast.gateway.inbox import Inbox
 from holdfast.gateway.problems import status_of
 from holdfast.gateway.protocol import SILENT_SECONDS
-from holdfast.gateway.tails import Follower, Tail, Tails
+from holdfast.gateway.streams import Streams
+from holdfast.gateway.tails import Follower, Tail
 from holdfast.gateway.tokens import Bearer
 from holdfast.ids import SessionId
 from holdfast.limits import RECORD_BYTES_MAX
@@ -342,20 +345,25 @@ def test_a_silent_connection_is_closed(shared: Gateway) -> None:
 def test_more_streams_than_one_token_may_have_are_refused() -> None:
     async def story() -> None:
         none: Any = None
-        tails = Tails(none, none, streams_max=3, streams_per_token_max=2)
-        tail = tails._tails[SessionId("ops/api")] = Tail(SessionId("ops/api"), asyncio.Semaphore(), none)
+        streams = Streams(none, none, none, streams_max=3, streams_per_token_max=2)
+        tail = Tail(SessionId("ops/api"), asyncio.Semaphore(), none)
         one, other = (
             Bearer.of(TokenAdded(name=name, digest=name, person="alice", scopes=("read",), audience="personal", expires_at=None, by="a"))
             for name in "ab"
         )
-        tail.followers = {Follower(tail, one, 0), Follower(tail, one, 0)}
-        with pytest.raises(Refused) as refused:
-            tails._check_room(one)
-        assert status_of(refused.value) == 429
-        tails._check_room(other)
-        tail.followers.add(Follower(tail, other, 0))
-        with pytest.raises(Refused):
-            tails._check_room(other)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(streams.hold(Follower(tail, one, 0)))
+            stack.enter_context(streams.hold(Inbox(Board(), one, None)))  # whatever it tells, it is a stream
+            for listener in (Follower(tail, one, 0), Inbox(Board(), one, None)):
+                with pytest.raises(Refused) as refused, streams.hold(listener):
+                    pass
+                assert status_of(refused.value) == 429
+            stack.enter_context(streams.hold(Follower(tail, other, 0)))
+            with pytest.raises(Refused), streams.hold(Follower(tail, other, 0)):
+                pass
+        assert len(streams) == 0
+        with streams.hold(Follower(tail, one, 0)):
+            assert len(streams) == 1
 
     asyncio.run(story())
 
@@ -410,4 +418,4 @@ def _resident_bytes(pid: int) -> int:
 def test_the_openapi_document_says_which_codes_there_are(alice: httpx.Client) -> None:
     document = alice.get("/openapi.json").json()
     assert document["openapi"] == "3.1.0"
-    assert json.dumps(document).count("operationId") == 16
+    assert json.dumps(document).count("operationId") == 17

@@ -123,6 +123,47 @@ def test_two_people_a_parked_approval_and_a_killed_server(gateway: Gateway, tab:
     assert (gateway.work / "ran.txt").read_text() == "ran\n"
 
 
+def test_what_others_ask_and_answer_is_in_the_inbox_at_once_and_without_a_line_a_moment_later(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    """By its live line alone while there is one; by looking again while there is none; and given up while nobody looks at the tab."""
+    gateway.start()
+    token = gateway.token("alice")
+    alice = tab(gateway)
+    page = alice.page
+    lists: list[str] = []
+    page.on("request", lambda request: lists.append(request.url) if "/v1/approvals?" in request.url else None)
+    page.clock.install()
+    page.route("**/v1/approvals/events", lambda route: route.abort())
+    alice.sign_in(token)
+    expect(page.locator(".line")).to_have_text("looking every few seconds")
+    gateway.ask("ops/one", "run: echo one")
+    expect(page.locator(".prompt.is-open .display")).to_contain_text("echo one")
+    page.unroute("**/v1/approvals/events")
+    expect(page.locator(".line")).to_have_text("live")
+
+    lists.clear()
+    second = gateway.ask("ops/two", "run: echo two")
+    card = page.locator(f"[data-approval='{second.id}']")
+    expect(card).to_contain_text("echo two")
+    expect(page.get_by_role("heading", level=1)).to_have_text("2 prompts wait for you")
+    card.locator(".prompt-head").click()
+    expect(card.locator(".option")).not_to_have_count(0)
+    gateway.elsewhere(lambda service: service.answer(second.id, "deny", by="alice", digest=second.digest, wait=False))
+    expect(card.locator(".outcome")).to_contain_text("alice answered: deny.")
+    assert card.locator(".option").count() == 0
+    expect(page.get_by_role("heading", level=1)).to_have_text("1 prompt waits for you")
+    alice.keep("inbox-answered-elsewhere")
+    assert lists == []
+
+    client = gateway.client(token)
+    look = "(hidden) => { Object.defineProperty(document, 'hidden', { value: hidden, configurable: true }); document.dispatchEvent(new Event('visibilitychange')); }"
+    page.evaluate(look, True)
+    page.clock.fast_forward(6_000)
+    until(lambda: "holdfast_streams 0" in client.get("/metrics").text, "the line to be given up")
+    gateway.ask("ops/three", "run: echo three")
+    page.evaluate(look, False)
+    expect(page.locator(".prompt", has_text="echo three")).to_be_visible()
+
+
 CORPUS = [
     "<script>window.pwned = 1</script>",
     "<img src=x onerror=window.pwned=1>",

@@ -19,15 +19,17 @@ from holdfast.errors import HoldfastError
 from holdfast.gateway.context import Gateway
 from holdfast.gateway.gate import Gate
 from holdfast.gateway.guard import Guard, allowed_hosts
+from holdfast.gateway.live import InboxEvents, SessionEvents
 from holdfast.gateway.openapi import openapi_document
 from holdfast.gateway.page_files import asset, index
 from holdfast.gateway.problems import problem, problem_of, problem_response
-from holdfast.gateway.routes import Api, Events, json_response
+from holdfast.gateway.routes import Api, json_response
 
 _access = logging.getLogger("holdfast.gateway.access")
 _log = logging.getLogger("holdfast.gateway")
 
 EVENTS_PATH = "/v1/sessions/{channel}/{thread}/events"
+INBOX_PATH = "/v1/approvals/events"
 
 
 def routes_of(gateway: Gateway) -> list[BaseRoute]:
@@ -44,9 +46,10 @@ def routes_of(gateway: Gateway) -> list[BaseRoute]:
         Route("/v1/sessions", api.list_sessions, methods=["GET"]),
         Route("/v1/sessions/{channel}/{thread}", api.show_session, methods=["GET"]),
         Route("/v1/sessions/{channel}/{thread}/messages", api.post_message, methods=["POST"]),
-        Route(EVENTS_PATH, Events(gateway), methods=["GET"]),
+        Route(EVENTS_PATH, SessionEvents(gateway), methods=["GET"]),
         Route("/v1/sessions/{channel}/{thread}/cancel", api.cancel, methods=["POST"]),
         Route("/v1/approvals", api.list_approvals, methods=["GET"]),
+        Route(INBOX_PATH, InboxEvents(gateway), methods=["GET"]),
         Route("/v1/approvals/{approval}", api.show_approval, methods=["GET"]),
         Route("/v1/approvals/{approval}/answer", api.answer, methods=["POST"]),
         Route("/v1/grants", api.list_grants, methods=["GET"]),
@@ -114,7 +117,7 @@ class Recorder:
         route = self._paths.get(scope.get("endpoint"), "-")
         method = scope["method"] if scope["method"] in _METHODS else "OTHER"
         bearer = scope.get("holdfast.bearer")
-        if route != EVENTS_PATH:
+        if route not in (EVENTS_PATH, INBOX_PATH):
             self._gateway.metrics.saw(method, route, status, seconds)
         _access.info("%s %s %d %.1f ms %s", method, route, status, seconds * 1000, bearer.name if bearer is not None else "-")
 
@@ -138,7 +141,7 @@ def _metrics(gateway: Gateway) -> Callable[[Request], Awaitable[Response]]:
         service = gateway.service
         waiting = sum(len(row.approvals) for row in service.world.index.rows(only_waiting=True))
         gauges: dict[str, tuple[str, float]] = {
-            "streams": ("Live streams.", gateway.tails.streams),
+            "streams": ("Live streams.", len(gateway.streams)),
             "drives": ("Sessions driven by this process now.", gateway.drives.running),
             "prompts_waiting": ("Prompts that wait for an answer.", waiting),
             "sessions_open": ("Sessions this process has open.", len(service.shelf.open_ledgers())),

@@ -8,8 +8,10 @@ import msgspec
 from holdfast.errors import Refused
 from holdfast.gateway.codes import Codes
 from holdfast.gateway.driving import Drives
+from holdfast.gateway.inboxes import Inboxes
 from holdfast.gateway.metrics import Metrics
 from holdfast.gateway.rates import Rate
+from holdfast.gateway.streams import Streams
 from holdfast.gateway.tails import Tails
 from holdfast.gateway.tokens import Bearer, TokenBook
 from holdfast.runtime.service import Service
@@ -39,7 +41,10 @@ class Gateway:
         self.codes = Codes()
         self.code_tries = Rate(per_second=0.5, burst=30)
         self.metrics = Metrics()
-        self.tails = Tails(service, self.book, streams_max=settings.streams_max, streams_per_token_max=settings.streams_per_token_max)
+        now, store = service.world.clock.now_ms, service.world.store
+        self.streams = Streams(self.book, store, now, streams_max=settings.streams_max, streams_per_token_max=settings.streams_per_token_max)
+        self.tails = Tails(service, self.streams)
+        self.inboxes = Inboxes(service, self.streams)
         self.drives = Drives(service)
         self.is_ready = False
         # Looking for a prompt that is not there reads every journal: few such looks for each token.

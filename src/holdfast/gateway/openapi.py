@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.gateway.inbox import CURSOR_PATTERN
 from holdfast.gateway.problems import PROBLEM_TYPE, Problem
 from holdfast.gateway.schemas import (
     KEY_CHARS_MAX,
@@ -146,9 +147,19 @@ _CURSOR = {
 }
 
 
+_PLACE = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "required": False,
+    "description": "the id of the last event that was received",
+    "schema": {"type": "string", "pattern": CURSOR_PATTERN},
+}
+
+
 def _paths() -> dict[str, Any]:
     nothing = {"204": {"description": "no content"}}
     stream = {"200": {"description": "records, deltas and notices, live", "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+    inbox = {"200": {"description": "what waits, and every change of it, live", "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
     text = {"200": {"description": "Prometheus text", "content": {"text/plain": {"schema": {"type": "string"}}}}}
     anything = {"200": {"description": "this document", "content": {"application/json": {"schema": {"type": "object"}}}}}
     messages = _operation(
@@ -183,6 +194,7 @@ def _paths() -> dict[str, Any]:
         },
         "/v1/sessions/{channel}/{thread}/cancel": {"post": cancel},
         "/v1/approvals": {"get": _operation("listApprovals", "What waits", _ok("ApprovalsList", "a page"), 503, parameters=(_LIMIT, _after("^.+$")))},
+        "/v1/approvals/events": {"get": _operation("followApprovals", "Follow what waits", inbox, 503, parameters=(_PLACE,))},
         "/v1/approvals/{approval}": {
             "get": _operation("showApproval", "One prompt", _ok("ApprovalReport", "complete"), 404, 423, 503, parameters=_APPROVAL)
         },

@@ -14,14 +14,12 @@ from weakref import WeakValueDictionary
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import HoldfastError, Refused
-from holdfast.gateway.bodies import cursor_of, one_header, page_from, page_of, query_of, read_body
+from holdfast.gateway.bodies import one_header, page_from, page_of, query_of, read_body
 from holdfast.gateway.codes import PAGE_TOKEN_SECONDS
 from holdfast.gateway.context import Gateway
-from holdfast.gateway.frames import frame_from_event
-from holdfast.gateway.problems import problem, problem_of, problem_response
+from holdfast.gateway.problems import problem, problem_response
 from holdfast.gateway.schemas import (
     KEY_CHARS_MAX,
     Answered,
@@ -37,12 +35,11 @@ from holdfast.gateway.schemas import (
     TokenGiven,
     Whoami,
 )
-from holdfast.gateway.streaming import Stream
 from holdfast.gateway.tokens import Bearer
 from holdfast.ids import DELEGATE_CHANNEL, ApprovalId, GrantId, SessionId, TurnId, session_id
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.listing import is_seen, readers_of
-from holdfast.runtime.reports import AnswerReport, ApprovalReport, approval_report, iso
+from holdfast.runtime.reports import AnswerReport, ApprovalReport, iso
 from holdfast.runtime.telling import turn_report
 from holdfast.session.state import Phase
 
@@ -303,39 +300,6 @@ class Api:
                 raise Refused("this holds a secret that may go into no journal", code="secret", hint="take it out, and revoke it if others saw it")
 
 
-class Events:
-    """`GET .../events` as a raw ASGI endpoint: the stream outlives the handler's return, so the follower is held here."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        try:
-            bearer = bearer_of(request, "read")
-            session = session_of(request)
-            query_of(request)
-            if not await is_seen(self._gateway.service.world, self._gateway.service.shelf, session, bearer.sees):
-                raise unknown_session()
-            async with self._gateway.tails.follow(session, bearer, after=cursor_of(request)) as follower:
-                first = await self._standing(session, bearer)
-                await Stream(follower, first)(scope, receive, send)
-        except HoldfastError as exc:
-            await problem_response(problem_of(exc, secrets=self._gateway.service.world.secrets))(scope, receive, send)
-
-    async def _standing(self, session: SessionId, bearer: Bearer) -> bytes:
-        """What waits for the person who follows: told at the start of every stream, so also after every restart."""
-        async with self._gateway.service.shelf.use(session) as ledger:
-            asked = [
-                approval_report(ledger.session, ledger.instance, turn, call.approval)
-                for turn in ledger.state.turns.values()
-                for call in turn.waiting
-                if call.approval is not None and bearer.person in call.approval.asked.may_answer
-            ]
-        mine = [each for each in asked if bearer.reads(each.audience, each.boundary)]
-        return frame_from_event("standing", {"approvals": mine}).data if mine else b""
-
-
 def unknown_session() -> Refused:
     return Refused("there is no such session", code="unknown", hint="GET /v1/sessions lists yours")
 
@@ -352,9 +316,7 @@ def _key(request: Request) -> str | None:
 
 
 def _concerns(bearer: Bearer, report: ApprovalReport) -> bool:
-    if bearer.is_admin:
-        return True
-    return bearer.reads(report.audience, report.boundary) and bearer.person in (report.requester, *report.may_answer)
+    return bearer.is_concerned(report.audience, report.boundary, (report.requester, *report.may_answer))
 
 
 def _owns(bearer: Bearer, requester: str, audience: str, boundary: str) -> bool:

@@ -89,7 +89,8 @@ class Serving:
         """Until `stop`."""
         gateway = self.gateway
         async with asyncio.TaskGroup() as group:
-            forever = (gateway.drives.run(), gateway.tails.run(), self._listen(), self._keep_house_daily())
+            streaming = (gateway.tails.run(), gateway.inboxes.run(), gateway.streams.run(gateway.tails.look, gateway.inboxes.look))
+            forever = (gateway.drives.run(), *streaming, self._listen(), self._keep_house_daily())
             background = [group.create_task(each) for each in forever]
             serving = group.create_task(self._server.serve(sockets=[self._socket]))
             try:
@@ -99,7 +100,7 @@ class Serving:
                 await self.stopping.wait()
             finally:
                 gateway.is_ready = False
-                gateway.tails.end_all("stopping")
+                gateway.streams.end_all("stopping")
                 self._server.should_exit = True
                 await gateway.drives.stop(gateway.settings.stop_seconds)
                 await asyncio.wait([serving])
@@ -111,6 +112,7 @@ class Serving:
         async with self.gateway.service.world.notifier.listen() as notices:
             async for session in notices:
                 self.gateway.tails.notice(session)
+                self.gateway.inboxes.notice(session)
                 self.gateway.drives.wake(session)
 
     async def _keep_house_daily(self) -> None:

@@ -1,7 +1,7 @@
 """
 One live stream over one connection: plain ASGI, two tasks, no buffer of its own.
 
-Not `sse-starlette`: it keeps four tasks and a queue for each follower, and a tail is read at the client's own speed here. What is sent is what `Follower.read` gives;
+Not `sse-starlette`: it keeps four tasks and a queue for each follower, and a tail is read at the client's own speed here. What is sent is what `Listener.read` gives;
 while the client takes nothing, nothing is read for it.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import HoldfastError, Untrusted
-from holdfast.gateway.frames import KEEP_ALIVE, frame_from_event
-from holdfast.gateway.tails import Follower
+from holdfast.gateway.frames import frame_from_event
+from holdfast.gateway.streams import Listener
 
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -23,9 +23,9 @@ _HEADERS = [
 
 
 class Stream:
-    """An ASGI response. `first` goes out before anything of the session does."""
+    """An ASGI response. `first` goes out before anything that is read."""
 
-    def __init__(self, follower: Follower, first: bytes) -> None:
+    def __init__(self, follower: Listener, first: bytes = b"") -> None:
         self._follower = follower
         self._first = first
 
@@ -53,11 +53,11 @@ class Stream:
             if data:
                 await self._send(send, data)
             elif follower.ended is None and follower.is_quiet:
-                await self._send(send, KEEP_ALIVE)
+                await self._send(send, follower.keep_alive)
             elif follower.ended is None:
                 await follower.wake.wait()
         if follower.ended != "left":
-            told = frame_from_event("end", {"reason": follower.ended, "seq": follower.cursor})
+            told = frame_from_event("end", {"reason": follower.ended, **follower.place})
             await send({"type": "http.response.body", "body": told.data, "more_body": False})
 
     async def _read(self) -> bytes:

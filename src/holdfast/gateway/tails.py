@@ -8,15 +8,15 @@ and nobody misses or repeats a record. A session that nothing happens in costs n
 
 import asyncio
 import logging
-import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
-from contextlib import ExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from itertools import islice
 
 from holdfast.errors import HoldfastError, Refused, Untrusted
 from holdfast.gateway.frames import Frame, circle_from_input, frame_from_event, frame_from_piece, frame_from_record
-from holdfast.gateway.tokens import Bearer, TokenBook
+from holdfast.gateway.streams import Heads, Listener, Streams
+from holdfast.gateway.tokens import Bearer
 from holdfast.ids import SessionId
 from holdfast.journal.record import Record
 from holdfast.runtime.feed import Gap
@@ -24,11 +24,7 @@ from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.service import Service
 from holdfast.session.authority import Audience
 
-KEEP_ALIVE_SECONDS = 15.0
 PIECES_SECONDS = 0.03  # pieces of text are gathered for so long: a thousand followers are woken a few times for a sentence, not for each of its words
-LOOK_AGAIN_SECONDS = 1.0  # notices are hints; also how soon a revoked token's streams are found
-ENDING_SECONDS = 2.0  # an ended stream that has not gone by itself is cut
-STALLED_SECONDS = 60.0  # a client that takes nothing for so long has gone
 _KEPT_FRAMES = 512
 _KEPT_BYTES = 4 * 1024 * 1024
 _PAGE_BYTES = 64 * 1024  # what one follower is given at once, and so what one that takes nothing holds
@@ -40,33 +36,25 @@ Circles = dict[str, tuple[str, str]]
 _log = logging.getLogger("holdfast.gateway.tails")
 
 
-class Follower:
-    """One stream's place in a tail. Owned by the request that made it."""
+class Follower(Listener):
+    """One stream's place in a tail."""
 
     def __init__(self, tail: "Tail", bearer: Bearer, cursor: int) -> None:
+        super().__init__(bearer)
         self.tail = tail
-        self.bearer = bearer
         # The last record sent. Moves only when what was read is handed over.
         self.cursor = cursor
         # Place in the tail's frames; None while it reads from the journal.
         self._place: int | None = None
         self._missed_pieces = False
-        self.wake = asyncio.Event()
-        self.ended: str | None = None
-        self.ended_at = 0.0
-        self.blocked_since: float | None = None
-        self.sent_at = time.monotonic()
-        self.is_quiet = False
-        self.abort: Callable[[], None] = lambda: None
+
+    @property
+    def place(self) -> dict[str, int | str]:
+        return {"seq": self.cursor}
 
     @property
     def sees_all(self) -> bool:
         return self.bearer.is_admin or self.bearer.audience is Audience.PERSONAL
-
-    def end(self, reason: str) -> None:
-        if self.ended is None:
-            self.ended, self.ended_at = reason, time.monotonic()
-        self.wake.set()
 
     async def read(self) -> bytes:
         """What is new for this follower, up to a page; empty when nothing is."""
@@ -275,11 +263,9 @@ class _Marking(asyncio.Event):
 class Tails:
     """All followed sessions of this process. `run` moves them; `follow` joins one."""
 
-    def __init__(self, service: Service, book: TokenBook, *, streams_max: int, streams_per_token_max: int) -> None:
+    def __init__(self, service: Service, streams: Streams) -> None:
         self._service = service
-        self._book = book
-        self._streams_max = streams_max
-        self._streams_per_token_max = streams_per_token_max
+        self._streams = streams
         self._tails: dict[SessionId, Tail] = {}
         self._ears: dict[SessionId, tuple[ExitStack, Callable[[], None]]] = {}
         self._reading = asyncio.Semaphore(_READING_AT_ONCE)
@@ -287,42 +273,36 @@ class Tails:
         self._moving: set[SessionId] = set()
         self._soon: set[SessionId] = set()
         self._news = asyncio.Event()
-        self._is_over = False
         self.gaps = 0
-
-    @property
-    def streams(self) -> int:
-        return sum(len(tail.followers) for tail in self._tails.values())
 
     @asynccontextmanager
     async def follow(self, session: SessionId, bearer: Bearer, *, after: int | None) -> AsyncGenerator[Follower, None]:
         """A place in the session's tail, after the cursor; without one, from the beginning."""
-        self._check_room(bearer)
-        tail = self._tails.get(session)
-        if tail is None:
-            tail = self._tails[session] = Tail(session, self._reading, self._service)
-            self._listen(tail)
+        tail = self._tails.get(session) or Tail(session, self._reading, self._service)
         follower = Follower(tail, bearer, after or 0)
-        tail.followers.add(follower)
-        try:
+        with self._streams.hold(follower), self._joined(tail, follower):
             if tail.instance is None:
                 await tail.begin()
             await self._check_cursor(tail, after)
             if not follower.sees_all:
                 await tail.know_circles()
             yield follower
+
+    @contextmanager
+    def _joined(self, tail: Tail, follower: Follower) -> Generator[None, None, None]:
+        """A tail lives, and has an ear, from its first follower to its last."""
+        session = tail.session
+        if session not in self._tails:
+            self._tails[session] = tail
+            self._listen(tail)
+        tail.followers.add(follower)
+        try:
+            yield
         finally:
             tail.followers.discard(follower)
             if not tail.followers and self._tails.get(session) is tail:
                 del self._tails[session]
                 self._ears.pop(session)[0].close()
-
-    def _check_room(self, bearer: Bearer) -> None:
-        if self._is_over:
-            raise Refused("the server is stopping", code="stopping", hint="try again in a moment")
-        own = sum(each.bearer.digest == bearer.digest for tail in self._tails.values() for each in tail.followers)
-        if self.streams >= self._streams_max or own >= self._streams_per_token_max:
-            raise Refused("too many streams are open", code="too_many", hint="close some; one stream follows a whole session")
 
     async def _check_cursor(self, tail: Tail, after: int | None) -> None:
         if after is not None and after > tail.seq:
@@ -372,7 +352,6 @@ class Tails:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._look_again())
             while True:
                 await self._news.wait()
                 self._news.clear()
@@ -396,47 +375,16 @@ class Tails:
                 tail.is_sealed = True
                 tail.keep(frame_from_event("sealed", {"code": exc.code, "detail": exc.message, "at_seq": exc.at_seq}))
             tail.tell_all()
-        except HoldfastError as exc:  # busy, or in doubt: the next look finds out
-            _log.info("%s could not be looked at now (%s)", tail.session, exc.code)
+        except (HoldfastError, OSError) as exc:  # busy, in doubt, or a disk that refuses: the next look finds out
+            _log.info("%s could not be looked at now (%s)", tail.session, exc)
         finally:
             self._moving.discard(tail.session)
             if tail.session in self._dirty:
                 self._news.set()
 
-    async def _look_again(self) -> None:
-        """Once a second, for all of them together: journals that grew without a notice, tokens that died, clients that take nothing, and those to whom nothing came."""
-        while True:
-            await asyncio.sleep(LOOK_AGAIN_SECONDS)
-            if not self._tails:
-                continue
-            self._cut()
-            await self._end_dead_tokens()
-            for session, instance, seq in await self._service.world.store.heads():
-                tail = self._tails.get(session)
-                if tail is not None and tail.instance is not None and (seq > tail.seq or instance != tail.instance):
-                    self._mark(session)
-
-    def _cut(self) -> None:
-        now = time.monotonic()
-        for follower in [each for tail in self._tails.values() for each in tail.followers]:
-            if now - follower.sent_at > KEEP_ALIVE_SECONDS and follower.blocked_since is None:
-                follower.is_quiet = True
-                follower.wake.set()
-            if follower.blocked_since is not None and now - follower.blocked_since > STALLED_SECONDS:
-                follower.end("stalled")
-            if follower.ended is not None and now - follower.ended_at > ENDING_SECONDS:
-                follower.abort()
-
-    async def _end_dead_tokens(self) -> None:
-        followers = [each for tail in self._tails.values() for each in tail.followers]
-        bearers = {each.bearer.digest: each.bearer for each in followers}
-        living = await self._book.still_lives(list(bearers.values()), now=self._service.world.clock.now_ms())
-        for follower in followers:
-            if follower.bearer.digest not in living:
-                follower.end("revoked")
-
-    def end_all(self, reason: str) -> None:
-        """No more streams, and an end for those there are."""
-        self._is_over = True
-        for tail in self._tails.values():
-            tail.end_all(reason)
+    def look(self, heads: Heads) -> None:
+        """Journals that grew without a notice."""
+        for session, instance, seq in heads:
+            tail = self._tails.get(session)
+            if tail is not None and tail.instance is not None and (seq > tail.seq or instance != tail.instance):
+                self._mark(session)

@@ -102,6 +102,10 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
         """A session is seen by who takes part in it within this token's audience; admin sees all."""
         return self.is_admin or any(each.person == self.person and self.reads(each.audience, each.boundary) for each in readers)
 
+    def is_concerned(self, audience: str | None, boundary: str | None, people: Collection[str | None]) -> bool:
+        """Whether a prompt is this token's to see: its person asked for it or may answer it, within the token's audience; admin sees all."""
+        return self.is_admin or (self.person in people and self.reads(audience, boundary))
+
     def may_join(self, readers: Collection[Reader]) -> bool:
         """
         Whether a first message of this person may go into a session that others began.

@@ -21,6 +21,7 @@ from holdfast.runtime.reminding import reports_of
 from holdfast.runtime.reports import ApprovalReport, ReminderReport, SealedReport, approval_report
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import phase_of, session_report
+from holdfast.runtime.waiting import prompts_of
 from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
 from holdfast.session.codec import decode
@@ -57,12 +58,7 @@ class SessionLine(msgspec.Struct, frozen=True, kw_only=True):
 def note(world: World, ledger: Ledger) -> IndexRow:
     """Tell the index where a session stands."""
     state = ledger.state
-    reports = [
-        approval_report(ledger.session, ledger.instance, turn, call.approval)
-        for turn in state.turns.values()
-        for call in turn.waiting
-        if call.approval is not None
-    ]
+    reports = prompts_of(ledger)
     expiries = [call.approval.asked.expires_at for turn in state.turns.values() for call in turn.waiting if call.approval is not None]
     row = IndexRow(
         session=ledger.session,

@@ -8,6 +8,7 @@ import { Talk } from "./talk.js";
 import { PHASES, away, plural } from "./words.js";
 
 const POLL_MS = 4000;
+const QUIET_POLLS = 4;  // while the inbox has a live line, which also tells when to look at the conversations again, only every so many
 const KEYS = [["1", "what waits for you"], ["2", "conversations"], ["3", "what you remembered"], ["j / k", "next or previous prompt"], ["n", "new conversation"], ["/", "write a message"], ["t", "light or dark"], ["?", "this help"], ["Space", "press the focused button; Enter never answers a prompt"]];
 
 class App {
@@ -47,13 +48,16 @@ class App {
     addEventListener("hashchange", () => this.route());
     addEventListener("keydown", (event) => this.key(event));
     document.addEventListener("visibilitychange", () => this.poke());
-    this.polling = setInterval(() => { if (!document.hidden) this.poll(); }, POLL_MS);
+    this.polls = 0;
+    this.polling = setInterval(() => this.pollIfDue(), POLL_MS);
+    this.views.inbox.follow();
     await this.poll();
     this.route();
   }
 
   signIn(why) {
     clearInterval(this.polling);
+    this.views.inbox?.close();
     this.talk?.close();
     this.talk = null;
     const input = h("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", "aria-describedby": "token-help", placeholder: "hf_…" });
@@ -125,6 +129,11 @@ class App {
   fresh() {
     const day = new Date().toISOString().slice(0, 10);
     location.hash = `#/s/talk/${day}-${api.newId().slice(0, 5)}`;
+  }
+
+  pollIfDue() {
+    this.polls += 1;
+    if (!document.hidden && (!this.views.inbox.isLive || this.polls % QUIET_POLLS === 0)) this.poll();
   }
 
   async poll() {

@@ -2,8 +2,12 @@
 
 import { all } from "./api.js";
 import { fill, h, say } from "./dom.js";
+import { Follow } from "./follow.js";
 import { PromptCard } from "./prompt.js";
 import { plural } from "./words.js";
+
+const SEATS = { name: "holdfast.inbox", count: 2 };  // the other tabs of a browser look again by themselves: a conversation needs its line more
+const LINES = { live: "live", away: "looking every few seconds", connecting: "connecting" };
 
 export class Inbox {
   constructor(app) {
@@ -13,21 +17,71 @@ export class Inbox {
     this.list = h("div", { class: "cards" });
     this.rest = h("div", { class: "cards others" });
     this.known = false;
+    this.line = "connecting";
+    this.standing = [];
+    this.frame();
   }
 
+  get isLive() { return this.line === "live"; }
+
+  follow() {
+    this.stream = new Follow("/v1/approvals/events", (name, data) => this.heard(name, data), (line) => this.lined(line), { seats: SEATS });
+  }
+
+  close() { this.stream?.close(); }
+
+  lined(line) {
+    this.line = line;
+    this.live.textContent = LINES[line] || line;
+    this.live.className = `line ${line}`;
+    if (!this.isLive) { this.standing = []; this.app.poke(); }
+  }
+
+  heard(name, data) {
+    const over = {
+      answered: () => `${data.answered_by} answered: ${String(data.option).replaceAll("_", " ")}.`,
+      closed: () => `Closed: ${data.closed_as}.`,
+      gone: () => "Nobody can answer this any more: its session was sealed, deleted or begun anew.",
+    }[name];
+    if (over) this.cards.get(data.id)?.close(over());
+    else if (name === "requested") this.take([data]);
+    else if (name === "standing") this.stand(data);
+    else if (name === "gap") this.standing = [];
+    if (name !== "standing" || !data.more) { this.draw(); this.app.poke(); }
+  }
+
+  // Everything that stands, in pages; what is on none of them is over.
+  stand(page) {
+    this.standing.push(...page.approvals);
+    if (page.more) return;
+    this.reconcile(this.standing);
+    this.standing = [];
+  }
+
+  // Look again, while there is no line. What was asked for before the line came is older than what it tells.
   async refresh() {
+    if (this.isLive) return;
     const found = await all("/v1/approvals", "approvals");
-    found.sort((a, b) => (a.requested_at < b.requested_at ? -1 : 1));
+    if (this.isLive) return;
+    this.reconcile(found);
+    this.draw();
+  }
+
+  reconcile(found) {
     const standing = new Set(found.map((each) => each.id));
+    for (const [id, card] of this.cards) {
+      if (!standing.has(id)) card.close("This prompt is over: it was answered elsewhere, replaced, cancelled, or its time ran out.");
+    }
+    this.take(found);
+  }
+
+  take(found) {
+    found.sort((a, b) => (a.requested_at < b.requested_at ? -1 : 1));
     const fresh = found.filter((each) => !this.cards.has(each.id));
     for (const prompt of fresh) this.cards.set(prompt.id, new PromptCard(prompt, this.app.me, { onDone: (card) => this.done(card), onOpen: (card) => this.only(card) }));
-    for (const [id, card] of this.cards) {
-      if (!standing.has(id) && !card.over) card.close("This prompt is over: it was answered elsewhere, replaced, cancelled, or its time ran out.");
-    }
     const mine = fresh.filter((each) => this.cards.get(each.id).mine);
     if (this.known && mine.length) say(`${plural(mine.length, "prompt waits", "prompts wait")} for you.`, { urgent: true });
     this.known = true;
-    this.draw();
   }
 
   get waiting() { return [...this.cards.values()].filter((card) => card.mine && !card.over); }
@@ -39,7 +93,6 @@ export class Inbox {
     for (const card of others) if (card.node.parentNode !== this.rest) this.rest.append(card.node);
     for (const card of this.cards.values()) if (!card.mine && card.over) card.node.remove();
     if (!mine.some((card) => card.open && !card.over) && !mine.some((card) => card.open && card.over)) this.waiting[0]?.show(true);
-    if (!this.node.firstChild) this.frame();
     const count = this.waiting.length;
     this.heading.textContent = count ? `${plural(count, "prompt waits", "prompts wait")} for you` : "Nothing waits for you";
     this.empty.hidden = mine.length > 0;
@@ -50,11 +103,12 @@ export class Inbox {
 
   frame() {
     this.heading = h("h1", { tabindex: "-1" }, "");
+    this.live = h("span", { class: "line", role: "status" }, LINES[this.line]);
     this.lead = h("p", { class: "lead" }, "What you approve runs exactly as shown, once, under the authority it was asked with. Silence denies.");
     this.empty = h("div", { class: "empty" }, h("p", null, "When an agent needs your consent, it stops here and waits, for days if need be. Nothing runs meanwhile."),
       h("p", null, h("a", { class: "button", href: "#/talk" }, "Talk to the agent")));
     this.others = h("section", { class: "elsewhere", "aria-label": "Waiting for others" }, h("h2", { class: "section" }, "Waiting for others"), this.rest);
-    fill(this.node, h("header", { class: "view-head" }, this.heading, this.lead), this.empty, this.list, this.others);
+    fill(this.node, h("header", { class: "view-head" }, h("div", { class: "view-title" }, this.heading, this.live), this.lead), this.empty, this.list, this.others);
   }
 
   done(card) {

@@ -21,6 +21,7 @@ export class PromptCard {
     this.shownAt = 0;
     this.busy = false;
     this.over = null;
+    this.ending = null;
     this.node = h("article", { class: "prompt", data: { approval: prompt.id, kind: prompt.kind }, "aria-labelledby": `h-${prompt.id}` });
     this.open = false;
     this.draw();
@@ -198,6 +199,7 @@ export class PromptCard {
       this.refused(error);
     } finally {
       this.busy = false;
+      if (this.ending) this.close(this.ending);
     }
   }
 
@@ -228,8 +230,10 @@ export class PromptCard {
     return h("p", { class: `outcome ${this.over.good ? "good" : ""}`, tabindex: "-1" }, this.over.text, " ", this.link && h("a", { href: `#/s/${this.prompt.session}` }, "See the conversation"));
   }
 
+  // Over, by somebody else or by itself. While our own answer is on its way, that says how it ended; if it never arrives, this does.
   close(text) {
-    if (this.over) return;
+    if (this.busy) this.ending = text;
+    if (this.over || this.busy) return;
     this.over = { short: "closed", text, good: false };
     this.draw();
   }

@@ -1,7 +1,8 @@
 // One conversation: what was said, what was called, what waits, live; beside it the turn as a picture, and whether its history can be believed.
 
-import { Follow, get, newId, post } from "./api.js";
+import { get, newId, post } from "./api.js";
 import { fill, h, icon, say } from "./dom.js";
+import { Follow } from "./follow.js";
 import { PromptCard } from "./prompt.js";
 import { Story } from "./story.js";
 import { timeline } from "./timeline.js";
@@ -36,7 +37,7 @@ export class Talk {
 
   follow() {
     this.stream?.close();
-    this.stream = new Follow(this.session, (name, data) => this.heard(name, data), (line) => { this.line = line; this.drawLine(); });
+    this.stream = new Follow(`/v1/sessions/${this.session}/events`, (name, data) => this.heard(name, data), (line) => { this.line = line; this.drawLine(); });
   }
 
   async look() {
@@ -91,7 +92,7 @@ export class Talk {
 
   overtaken(body) {
     const card = this.cards.get(body.approval);
-    if (card && !card.over && !card.busy) card.close(body.by ? `${body.by} answered: ${body.option.replaceAll("_", " ")}.` : `Closed: ${body.reason || body.closed_as}.`);
+    if (card) card.close(body.by ? `${body.by} answered: ${body.option.replaceAll("_", " ")}.` : `Closed: ${body.reason || body.closed_as}.`);
   }
 
   // The journalled prompt, as the list of prompts would say it.

@@ -1,0 +1,42 @@
+"""What waits in one session, and how what waited has ended: from its folded state, so as true as the journal."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.ids import ApprovalId
+from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.reports import ApprovalReport, approval_report
+from holdfast.session.state import SessionState
+
+
+class PromptEnd(NamedTuple):
+    """Answered by somebody with an option, or closed for a reason."""
+
+    by: str | None
+    option: str | None
+    closed_as: str | None
+
+
+def prompts_of(ledger: Ledger) -> Sequence[ApprovalReport]:
+    """Every prompt that waits for an answer here; of a sealed session none does."""
+    if ledger.journal.sealed is not None:
+        return ()
+    return [
+        approval_report(ledger.session, ledger.instance, turn, call.approval)
+        for turn in ledger.state.turns.values()
+        for call in turn.waiting
+        if call.approval is not None
+    ]
+
+
+def prompt_end(state: SessionState, approval: ApprovalId) -> PromptEnd | None:
+    """How it ended. None: it is not of this session's present life, or so long over that the journal alone knows."""
+    if (where := state.approvals.get(approval)) is not None:
+        call = state.open_call(where[0], where[1])
+        known = call.approval if call is not None else None
+        if known is None or known.asked.approval != approval:
+            return None
+        answer = known.answer
+        return PromptEnd(answer.by if answer else None, answer.option if answer else None, known.closed_as)
+    settled = state.settled.get(approval)
+    return PromptEnd(settled.by, settled.option, settled.closed_as) if settled is not None else None

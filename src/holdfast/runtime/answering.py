@@ -27,6 +27,7 @@ from holdfast.runtime.reports import AnswerReport, ErrorReport
 from holdfast.runtime.seeing_through import TurnDrives
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import turn_report
+from holdfast.runtime.waiting import has_expired
 from holdfast.runtime.world import World
 from holdfast.session.commands import AnswerApproval, Expire
 from holdfast.session.decide_answers import Answered
@@ -75,7 +76,9 @@ class Answering:
 
     async def _record(self, ledger: Ledger, command: AnswerApproval) -> Answered:
         """GrantProposed, ApprovalAnswered, GrantActivated: in this order, so that a grant never stands without its answer."""
-        await ledger.commit(Expire())
+        await ledger.look()
+        if has_expired(ledger.state, self._world.clock.now_ms()):
+            await ledger.commit(Expire())
         await refuse_another(self._world, ledger, command)
         command = self._checked_edit(ledger, command)
         grant = proposed_grant(ledger.state, command, now=self._world.clock.now_ms())

@@ -269,10 +269,12 @@ async def readers_of(shelf: Shelf, session: SessionId) -> Collection[Reader]:
 
 
 async def is_seen(world: World, shelf: Shelf, session: SessionId, sees: Sees) -> bool:
-    """Whether there is such a session for them. Who takes part only grows in one life, so a row may say yes, and only the journal says no."""
+    """Whether there is such a session for them. Who takes part only grows in one life, so what is known already may say yes, and only the journal says no."""
     instance = await world.store.current(session)
     if instance is None:
         return False
+    if (ledger := shelf.get(session)) is not None and ledger.instance == instance and sees(ledger.state.readers):
+        return True
     row = world.index.get(session)
     if row is not None and row.instance == instance and sees(row.readers):
         return True

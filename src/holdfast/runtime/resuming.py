@@ -20,6 +20,7 @@ from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.reports import TurnReport
 from holdfast.runtime.seeing_through import TurnDrives, nothing_owed
 from holdfast.runtime.shelf import Shelf
+from holdfast.runtime.waiting import has_expired
 from holdfast.runtime.world import World
 from holdfast.session.commands import Expire, GiveModel
 from holdfast.session.state import SessionState
@@ -88,7 +89,7 @@ class Resuming:
         async with self._shelf.use(session) as ledger:
             if ledger.journal.sealed is not None or ledger.driving:
                 return
-            await ledger.refresh()
+            await ledger.look()  # whatever is appended from here on is decided on verified bytes
             await self._settle(ledger)
             if nothing_owed(ledger.state) or why_not(self._world, ledger.state) is not None:
                 return
@@ -105,7 +106,7 @@ class Resuming:
         if ledger.state.jobs:
             await self._jobs.settle(ledger)
             self._jobs.watch(ledger.session)
-        if _has_expired(ledger.state, self._world.clock.now_ms()):
+        if has_expired(ledger.state, self._world.clock.now_ms()):
             await ledger.commit(Expire(), check=Check.FENCE)
             listing.note(self._world, ledger)
         if await reminding.fire_due(self._world, ledger):
@@ -126,11 +127,6 @@ def _subject(state: SessionState) -> TurnId | None:
     last = TurnId(f"t{state.inputs}")
     result = state.results.get(last)
     return next(reversed(state.turns), None) or (last if result is not None and result.outcome == "completed" else None)
-
-
-def _has_expired(state: SessionState, now: int) -> bool:
-    waiting = (call.approval for turn in state.turns.values() for call in turn.waiting)
-    return any(approval is not None and now >= approval.asked.expires_at for approval in waiting)
 
 
 def _never(_: SessionState) -> bool:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from holdfast.errors import CannotDrive, HoldfastError
 from holdfast.ids import TurnId
 from holdfast.ports.journal_store import Check
-from holdfast.runtime import listing
 from holdfast.runtime.attempt import finish
 from holdfast.runtime.delegating import Delegation
 from holdfast.runtime.driver import Driver, Until, the_one
@@ -19,6 +18,7 @@ from holdfast.runtime.feed import Feed
 from holdfast.runtime.following import wait_for
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.noting import Noting
 from holdfast.runtime.reports import TurnReport
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.world import World
@@ -31,12 +31,13 @@ from holdfast.session.turn_ids import find_turn
 class TurnDrives:
     """One per service; it remembers nothing."""
 
-    def __init__(self, world: World, shelf: Shelf, home: HomeLedger, feed: Feed, delegation: Delegation) -> None:
+    def __init__(self, world: World, shelf: Shelf, home: HomeLedger, feed: Feed, delegation: Delegation, noting: Noting) -> None:
         self._world = world
         self._shelf = shelf
         self._home = home
         self._feed = feed
         self._delegation = delegation
+        self._noting = noting
 
     def driver(self, ledger: Ledger) -> Driver:
         """For one drive; it holds no claim yet."""
@@ -151,16 +152,16 @@ class TurnDrives:
         syncing = asyncio.create_task(ledger.journal.sync_anchor())
         try:
             await asyncio.sleep(0)  # it is on its way; the index is written meanwhile
-            listing.note(self._world, ledger)
+            self._noting.now(ledger)
             self._world.notifier.notify(ledger.session)
         finally:
             await finish(syncing)
         await ledger.keep_snapshot_if_due()
 
     def hand_on(self, ledger: Ledger) -> None:
-        """After an append that somebody else drives on: it is durable already, and the anchor may lag. The index knows."""
+        """After an append that somebody else drives on: it is durable already, and the anchor may lag. The index knows in a moment."""
         if ledger.journal.sealed is None and ledger.attempt.stopped is None:
-            listing.note(self._world, ledger)
+            self._noting.soon(ledger)
 
 
 def _over_or_parked(turn: TurnId) -> Until:

@@ -29,6 +29,7 @@ from holdfast.runtime.foreign import ForeignTurn, ForeignTurns
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.jobs import JobKeeper
 from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.noting import Noting
 from holdfast.runtime.outbox import owed_by
 from holdfast.runtime.reports import (
     AnswerReport,
@@ -65,7 +66,8 @@ class Service:
         )
         self.delegation = Delegation(world, self.shelf)
         self.jobs = JobKeeper(world, self.shelf, self.feed, self.drive_all)
-        drives = TurnDrives(world, self.shelf, self.home, self.feed, self.delegation)
+        self.noting = Noting(world)
+        drives = TurnDrives(world, self.shelf, self.home, self.feed, self.delegation, self.noting)
         self._sending = Sending(world, self.shelf, self.delegation, drives)
         self._answering = Answering(world, self.shelf, self.home, self.delegation, drives)
         self._resuming = Resuming(world, self.shelf, self.home, self.delegation, self.jobs, drives)
@@ -89,6 +91,7 @@ class Service:
         try:
             await self._stack.__aexit__(None, None, None)
         finally:
+            self.noting.settle()
             await self.shelf.close()
             await self.home.close()
             self.world.index.close()

@@ -29,6 +29,12 @@ def prompts_of(ledger: Ledger) -> Sequence[ApprovalReport]:
     ]
 
 
+def has_expired(state: SessionState, now: int) -> bool:
+    """Whether any prompt's time is over. Now is never before the last record."""
+    waiting = (call.approval for turn in state.turns.values() for call in turn.waiting)
+    return any(approval is not None and max(now, state.at) >= approval.asked.expires_at for approval in waiting)
+
+
 def prompt_end(state: SessionState, approval: ApprovalId) -> PromptEnd | None:
     """How it ended. None: it is not of this session's present life, or so long over that the journal alone knows."""
     if (where := state.approvals.get(approval)) is not None:

@@ -26,14 +26,15 @@ class SettingsSource:
     """The settings of now, for a process that runs on."""
 
     def __init__(self, home: Path) -> None:
-        self._path = home / FILE_NAME
+        # As text: it is read several times for every message, and a path object would be turned into one each time.
+        self._path, self._folder = str(home / FILE_NAME), str(home)
         # What was read last, and what it came to; None is: no file, and there never was one.
         self._data: bytes | None = None
         self._outcome: Settings | Unusable = Settings()
 
     def now(self) -> Settings:
         """Raises `Unusable` as long as the file can't be used."""
-        data = _read(self._path)
+        data = _read(self._path, self._folder)
         if data is None and self._data is not None:
             raise Unusable(f"{self._path} was there and is gone", code="settings", hint="put it back, or start again without it")
         if data is not None and data != self._data:
@@ -45,12 +46,12 @@ class SettingsSource:
 
     def _understood(self, data: bytes) -> Settings | Unusable:
         try:
-            return settings_from_toml(data, name=str(self._path))
+            return settings_from_toml(data, name=self._path)
         except Unusable as exc:
             return exc
 
 
-def _read(path: Path) -> bytes | None:
+def _read(path: str, folder: str) -> bytes | None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
@@ -59,7 +60,7 @@ def _read(path: Path) -> bytes | None:
         why = "is a symlink" if exc.errno == errno.ELOOP else f"can't be read: {exc.strerror}"
         raise Unusable(f"{path} {why}", code="settings", hint="it must be a plain file of yours that you can read") from exc
     try:
-        _check(path, os.fstat(fd))
+        _check(path, folder, os.fstat(fd))
         return _bytes(fd)
     except OSError as exc:
         raise Unusable(f"{path} can't be read: {exc.strerror}", code="settings", hint="look at the disk") from exc
@@ -74,13 +75,13 @@ def _bytes(fd: int) -> bytes:
     return data
 
 
-def _check(path: Path, found: os.stat_result) -> None:
+def _check(path: str, folder: str, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise Unusable(f"{path} is no plain file", code="settings", hint="put a plain file there, or nothing")
     if found.st_uid not in {os.geteuid(), 0}:
         raise Unusable(f"{path} belongs to uid {found.st_uid}, not to you", code="settings", hint="look who put it there")
     # Who may write it, and gets through the folder to do so.
-    folder = path.parent.stat().st_mode if found.st_nlink == 1 else stat.S_IXGRP | stat.S_IXOTH
-    reach = (stat.S_IWGRP if folder & stat.S_IXGRP else 0) | (stat.S_IWOTH if folder & stat.S_IXOTH else 0)
+    way_in = os.stat(folder).st_mode if found.st_nlink == 1 else stat.S_IXGRP | stat.S_IXOTH  # noqa: PTH116  as text, see above
+    reach = (stat.S_IWGRP if way_in & stat.S_IXGRP else 0) | (stat.S_IWOTH if way_in & stat.S_IXOTH else 0)
     if found.st_mode & reach:
         raise Unusable(f"others may write {path} (mode {stat.S_IMODE(found.st_mode):o})", code="settings", hint=f"chmod go-w {path}")

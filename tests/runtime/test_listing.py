@@ -9,11 +9,13 @@ import pytest
 from holdfast.adapters.inmemory import Crashed, InMemoryIndex
 from holdfast.home import Agent
 from holdfast.ids import SessionId
+from holdfast.runtime import lives
+from holdfast.runtime.listing import is_seen
 from holdfast.session.events import ModelCallStarted
 from holdfast.testing import ScriptModel
 from holdfast.testing.loop import in_loop
 from holdfast.testing.memory_home import Disk, crash_after, open_in_memory
-from tests.runtime.conftest import Stage, alice
+from tests.runtime.conftest import Stage, alice, bob
 from tests.runtime.test_lives import break_it
 from tests.runtime.test_pause_and_answer import act
 
@@ -162,3 +164,60 @@ async def test_a_prompt_past_its_time_is_told_as_closed_before_anyone_journals_i
         [line] = await home.service.sessions()
         assert line.waiting == 0
         assert later.seq == report.seq
+
+
+@in_loop
+async def test_the_index_is_told_of_a_message_that_nobody_drives_on_in_a_moment_and_at_the_end(stage: Stage) -> None:
+    """Late is never wrong: the list opens what the index does not know yet. What is owed to it is never left owed."""
+    name = SessionId("ops/a")
+    async with stage.open(stage.agent([{"say": "ok"}] * 9)) as home:
+        service, index = home.service, home.service.world.index
+        await service.send(name, "hello", source=alice, wait=False)
+        assert index.get(name) is None
+        assert [line.session for line in await service.sessions()] == [name]
+        first = index.get(name)
+        await service.send(name, "and again", source=alice, wait=False)
+        assert index.get(name) == first
+        service.noting.settle()  # what the timer does
+        second = index.get(name)
+        assert first is not None
+        assert second is not None
+        assert second.seq > first.seq
+        await service.send(name, "for the third time", source=alice, wait=False)
+    if stage.kind == "files":
+        async with stage.open(stage.agent([])) as home:
+            third = home.service.world.index.get(name)
+            assert third is not None
+            assert third.seq > second.seq
+
+
+@in_loop
+async def test_a_drive_pays_what_is_owed_to_the_index(stage: Stage) -> None:
+    """One row for a turn: that of its end, and not one of its middle after it."""
+    name = SessionId("ops/a")
+    async with stage.open(stage.agent([{"say": "ok"}])) as home:
+        service = home.service
+        await service.send(name, "hello", source=alice, wait=False)
+        await service.drive_all(name)
+        done = service.world.index.get(name)
+        assert done is not None
+        assert (done.phase, done.owes) == ("idle", False)
+        service.world.index.forget(name)
+        service.noting.settle()
+        assert service.world.index.get(name) is None
+
+
+@in_loop
+async def test_who_saw_a_session_does_not_see_the_next_one_of_its_name(tmp_path: Path) -> None:
+    """What a process still has open of the life before says nothing of this one."""
+    stage, name = Stage("files", tmp_path), SessionId("ops/a")
+    async with stage.open(stage.agent([{"say": "ok"}] * 3)) as here:
+        await here.send(name, "mine", source=alice)
+        world, shelf = here.service.world, here.service.shelf
+        assert await is_seen(world, shelf, name, lambda readers: any(each.person == "alice" for each in readers))
+        async with stage.open(stage.agent([{"say": "ok"}] * 3)) as elsewhere:
+            await lives.delete(elsewhere.service, name, by="alice")
+            await elsewhere.send(name, "bob's", source=bob)
+        assert shelf.get(name) is not None
+        assert not await is_seen(world, shelf, name, lambda readers: any(each.person == "alice" for each in readers))
+        assert await is_seen(world, shelf, name, lambda readers: any(each.person == "bob" for each in readers))

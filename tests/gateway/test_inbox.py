@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import httpx
@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import holdfast
 from holdfast.adapters.inmemory.disk import InMemoryDisk
 from holdfast.adapters.inmemory.notifier import InMemoryNotifier
 from holdfast.errors import Busy
 from holdfast.gateway import board as board_module
 from holdfast.gateway.board import Board, Change
 from holdfast.gateway.inbox import Inbox
+from holdfast.gateway.inboxes import Inboxes
 from holdfast.gateway.streams import Streams
 from holdfast.gateway.tokens import Bearer, TokenAdded, TokenBook
 from holdfast.ids import ApprovalId, CallId, InstanceId, SessionId, TurnId
@@ -24,9 +26,12 @@ from holdfast.runtime.reports import ApprovalReport
 from holdfast.runtime.service import Service
 from holdfast.runtime.waiting import PromptEnd
 from holdfast.session.authority import MessageSource
+from holdfast.testing.loop import in_loop
+from holdfast.testing.memory_home import open_in_memory
 from tests.gateway.conftest import TAKEN, Events, Gateway, until
 
 PATH = "/v1/approvals/events"
+ALICE = MessageSource.local("alice")
 Heard = tuple[str, str | None, Any]
 
 
@@ -288,6 +293,113 @@ def test_streams_end_when_nobody_can_say_any_more_whether_their_tokens_live(monk
             assert inbox.ended == "unsure"
 
     asyncio.run(story())
+
+
+# --- what moves the board, without a server
+
+
+@asynccontextmanager
+async def moving(service: Service) -> AsyncGenerator[Inboxes, None]:
+    """Inboxes that move by notices alone: nobody looks after them once a second."""
+    none: Any = None
+    inboxes = Inboxes(service, Streams(none, none, none, streams_max=9, streams_per_token_max=9))
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(inboxes.run())
+        try:
+            yield inboxes
+        finally:
+            running.cancel()
+
+
+async def hears(inbox: Inbox) -> list[tuple[str, Any]]:
+    """The next that is told."""
+    async with asyncio.timeout(60):
+        while not (found := names(await drain(inbox))):
+            await inbox.wake.wait()
+    return found
+
+
+OPS = SessionId("ops/api")
+
+
+def an_agent() -> holdfast.Agent:
+    @holdfast.tool
+    def act() -> str:
+        """Asks first."""
+        return "done"
+
+    return holdfast.Agent("ops", model="demo", tools=[act])
+
+
+@in_loop
+async def test_a_notice_is_enough_and_what_could_not_be_looked_at_is_looked_at_again() -> None:
+    async with open_in_memory(agents=[an_agent()]) as home, moving(home.service) as inboxes, inboxes.open(bearer(), after=None) as inbox:
+        assert await hears(inbox) == [("standing", [])]
+        turn = await home.send(OPS, "act", source=ALICE)
+        [asked] = turn.approvals
+        assert not inbox.wake.is_set()  # nobody has said anything yet
+        inboxes.notice(OPS)
+        assert await hears(inbox) == [("requested", asked.id)]
+
+        shelf = home.service.shelf
+        held, failed = shelf.use, asyncio.Event()
+
+        @asynccontextmanager
+        async def busy(session: SessionId) -> AsyncGenerator[Any, None]:
+            failed.set()
+            raise Busy(f"{session} is held")
+            yield
+
+        await home.answer(asked, "deny", by=ALICE)
+        shelf.use = busy  # type: ignore[method-assign]
+        heads = await home.service.world.store.heads()
+        inboxes.look(heads)
+        await failed.wait()
+        shelf.use = held  # type: ignore[method-assign]
+        async with asyncio.timeout(60):
+            while not inbox.wake.is_set():
+                inboxes.look(heads)  # as they were: nothing but what failed is looked at
+                await asyncio.sleep(0)
+        assert await hears(inbox) == [("answered", asked.id)]
+
+
+@in_loop
+async def test_what_moves_while_the_board_is_made_is_on_it_once() -> None:
+    """The list is read after the heads and while notices are kept: whatever comes in between is told, and nothing twice."""
+    async with open_in_memory(agents=[an_agent()]) as home, moving(home.service) as inboxes:
+        service, found = home.service, []
+        read = service.approvals
+
+        async def slow_list(**more: Any) -> Any:
+            before = await read(**more)
+            found.append((await home.send(OPS, "act", source=ALICE)).approvals[0].id)  # after the list was read
+            inboxes.notice(OPS)
+            return before
+
+        service.approvals = slow_list  # type: ignore[method-assign]
+        async with inboxes.open(bearer(), after=None) as inbox:
+            assert await hears(inbox) == [("standing", [])]
+            assert await hears(inbox) == [("requested", found[0])]
+            inboxes.notice(OPS)
+            inboxes.look(await service.world.store.heads())
+            await home.send("ops/other", "act", source=ALICE)
+            inboxes.notice(SessionId("ops/other"))
+            assert [name for name, _ in await hears(inbox)] == ["requested"]
+
+
+@in_loop
+async def test_a_board_that_nobody_looks_at_is_forgotten_after_a_while_and_its_cursors_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_in_memory(agents=[an_agent()]) as home, moving(home.service) as inboxes:
+        async with inboxes.open(bearer(), after=None) as inbox:
+            await hears(inbox)
+        heads = await home.service.world.store.heads()
+        inboxes.look(heads)
+        async with inboxes.open(bearer(), after=inbox.cursor) as again:
+            assert await drain(again) == []
+        monkeypatch.setattr("holdfast.gateway.inboxes.LINGER_SECONDS", -1.0)
+        inboxes.look(heads)
+        async with inboxes.open(bearer(), after=inbox.cursor) as later:
+            assert await hears(later) == [("gap", None), ("standing", [])]
 
 
 # --- a real server, and other processes on its home

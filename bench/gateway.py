@@ -1,5 +1,5 @@
 """
-The gateway over loopback: how soon a thousand followers hear, how many messages a second are taken in, and what an answer costs until its tool starts.
+The gateway over loopback: how soon a thousand followers and a thousand inboxes hear, how many messages a second are taken in, what an answer costs until its tool starts.
 
 The server is a process of its own for the first two, as people run it. For the third it shares this process, so that the syncs on the way can be counted; they are
 priced at what a bare write+fdatasync costs on this disk in this run.
@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,20 +55,20 @@ class Served(NamedTuple):
 
 def measure(ground: Ground) -> list[Row]:
     allow_many_files()
-    return [*_followers(ground), *_messages(ground), *_answers(ground)]
+    return [*_followers(ground), *_inboxes(ground), *_messages(ground), *_answers(ground)]
 
 
 # --- a server of its own
 
 
 @contextmanager
-def _process(folder: Path) -> Iterator[Served]:
+def _process(folder: Path, script_lines: str = '{"say": "at once"}\n') -> Iterator[Served]:
     home, work = folder / "home", folder / "work"
     work.mkdir()
     script = work / "script.jsonl"
-    script.write_text('{"say": "at once"}\n')
+    script.write_text(script_lines)
     home.mkdir(mode=0o700)
-    (home / "holdfast.toml").write_text(f'[agents.assistant]\nmodel = "script:{script}"\ntools = ["now"]\n')
+    (home / "holdfast.toml").write_text(f'[agents.assistant]\nmodel = "script:{script}"\ntools = ["now", "ask_person"]\n')
     token = asyncio.run(_new_token(home))
     command = [sys.executable, "-m", "holdfast", "--home", str(home), "--json", "serve", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=work) as process:
@@ -144,6 +145,45 @@ async def _settled(client: httpx.AsyncClient, session: str) -> int:
             return int(shown["seq"])
         await asyncio.sleep(0.005)
     raise TimeoutError(session)
+
+
+# --- inboxes
+
+
+def _inboxes(ground: Ground) -> list[Row]:
+    count, rounds = ground.count(FOLLOWERS), ground.count(20, 5)
+    with _process(ground.fresh("inboxes"), '{"call": [{"tool": "ask_person", "args": {"question": "go on?"}}]}\n' * (rounds + 1)) as served:
+        late, opened = asyncio.run(_ask_around(served, count, rounds))
+    goal = f"p99 at most {told(FOLLOW_GOAL_SECONDS)}"
+    note = f"{count} live inboxes, {rounds} prompts; from the record's own time to the client; {told(opened)} to open them all"
+    return [Row(PART, f"{count} inboxes hear of a prompt, p99", late.told(), "", None, goal, late.p99 <= FOLLOW_GOAL_SECONDS, note)]
+
+
+async def _ask_around(served: Served, count: int, rounds: int) -> tuple[Times, float]:
+    async with httpx.AsyncClient(base_url=served.url, headers={"authorization": f"Bearer {served.token}"}, timeout=60) as client:
+        started = time.perf_counter()
+        streams = [await asyncio.open_connection("127.0.0.1", served.port, limit=_HEAD_MAX) for _ in range(count)]
+        for _, writer in streams:
+            writer.write(served.request("GET", "/v1/approvals/events"))
+        for reader, _ in streams:
+            await reader.readuntil(b'"more":false}\n\n')
+        opened = time.perf_counter() - started
+        late: list[float] = []
+        for number in range(rounds):
+            waiting = [asyncio.ensure_future(_hears_of_prompt(reader)) for reader, _ in streams]
+            await _send(client, f"bench/ask{number}", "ask me")
+            late += await asyncio.gather(*waiting)
+        for _, writer in streams:
+            writer.close()
+    return Times(late), opened
+
+
+async def _hears_of_prompt(reader: asyncio.StreamReader) -> float:
+    while True:
+        line = await reader.readuntil(b"\n")
+        if b'"requested_at":"' in line:
+            asked = line.partition(b'"requested_at":"')[2].partition(b'"')[0].decode()
+            return time.time() - datetime.fromisoformat(asked).timestamp()
 
 
 # --- messages

@@ -43,11 +43,18 @@ export class Inbox {
       closed: () => `Closed: ${data.closed_as}.`,
       gone: () => "Nobody can answer this any more: its session was sealed, deleted or begun anew.",
     }[name];
-    if (over) this.cards.get(data.id)?.close(over());
+    if (over) this.end(data.id, over());
     else if (name === "requested") this.take([data]);
     else if (name === "standing") this.stand(data);
     else if (name === "gap") this.standing = [];
     if (name !== "standing" || !data.more) { this.draw(); this.app.poke(); }
+  }
+
+  end(id, text) {
+    const card = this.cards.get(id);
+    if (!card || card.over) return;
+    card.close(text);
+    if (card.over && card.mine) say(text);  // not while our own answer is on its way, which says it
   }
 
   // Everything that stands, in pages; what is on none of them is over.

@@ -234,7 +234,9 @@ export class PromptCard {
   close(text) {
     if (this.busy) this.ending = text;
     if (this.over || this.busy) return;
+    const held = this.node.contains(document.activeElement);
     this.over = { short: "closed", text, good: false };
     this.draw();
+    if (held) (this.node.querySelector(".outcome") || this.node.querySelector("h2 button"))?.focus();  // whoever moves by keyboard stays where they are
   }
 }

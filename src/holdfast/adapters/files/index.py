@@ -34,7 +34,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _APPLICATION = 0x484F4C44  # "HOLD": any other database under our name is foreign
-_VERSION = 4
+_VERSION = 5
 _SCHEMA = f"""
     CREATE TABLE boot (id TEXT NOT NULL);
     CREATE TABLE sessions (

@@ -193,7 +193,10 @@ export class Talk {
     const open = this.unfolded.get(turn.id) ?? last;
     const asked = turn.items.find((item) => item.kind === "asked");
     const state = turn.outcome || (turn.waiting ? "waits" : turn.open ? turn.open.label : "open");
-    const summary = h("summary", { data: { turn: turn.id }, on: { click: (event) => { event.preventDefault(); this.unfolded.set(turn.id, !open); this.drawSide(); } } },
+    const fold = (event) => { event.preventDefault(); this.unfolded.set(turn.id, !open); this.drawSide(); };
+    // A key counts when it goes down, once: this may be drawn anew before it comes up again.
+    const key = (event) => { if (event.key === " " || event.key === "Enter") { if (event.repeat) event.preventDefault(); else fold(event); } };
+    const summary = h("summary", { data: { turn: turn.id }, on: { click: fold, keydown: key } },
       h("span", { class: "turn-name" }, asked ? asked.text : turn.id), h("span", { class: `turn-state o-${turn.outcome || (turn.waiting ? "waits" : "open")}` }, state), h("time", { class: "dim" }, turn.startedAt ? when(turn.startedAt) : ""));
     return h("details", { class: "turn-fold", open }, summary, open && timeline(turn));
   }

@@ -164,6 +164,26 @@ def test_what_others_ask_and_answer_is_in_the_inbox_at_once_and_without_a_line_a
     expect(page.locator(".prompt", has_text="echo three")).to_be_visible()
 
 
+@pytest.mark.long
+def test_two_tabs_of_a_browser_hold_the_inboxs_line_and_a_third_waits_for_its_seat(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    """A browser has six connections to one server for all of its tabs: answers must find one free."""
+    gateway.start()
+    token = gateway.token("alice")
+    first = tab(gateway).sign_in(token)
+    pages = [first.page]
+    expect(first.page.locator(".line")).to_have_text("live")
+    for line in ("live", "looking every few seconds"):
+        page = first.context.new_page()
+        page.set_default_timeout(WAIT_MS)
+        page.goto(gateway.url)
+        page.fill("#token", token)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.locator(".line")).to_have_text(line)
+        pages.append(page)
+    pages[1].close()
+    expect(pages[2].locator(".line")).to_have_text("live")
+
+
 CORPUS = [
     "<script>window.pwned = 1</script>",
     "<img src=x onerror=window.pwned=1>",

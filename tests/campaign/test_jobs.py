@@ -73,7 +73,8 @@ def asked(cli: Cli, command: str = COMMAND) -> dict[str, Any]:
         {"call": [{"tool": "shell", "args": arguments}]},
         {"say": "it runs"},
         {"say": "it has come back"},
-        {"call": [{"tool": "shell", "args": arguments}]},
+        # The same deed in another manner: in the foreground, for a minute.
+        {"call": [{"tool": "shell", "args": {"command": command, "timeout_seconds": 60}}]},
     )
     approval: dict[str, Any] = cli.json("send", "ops/api", "go", "--as", "alice", "--model", model)["approvals"][0]
     return approval
@@ -241,6 +242,32 @@ def test_an_unsealed_session_leaves_its_jobs_behind_ended_and_in_doubt(cli: Cli,
     wait_until_gone(command)
     last = [each for each in of(cli, "job_ended") if each["code"] == "carried_over"]
     assert [each["outcome"] for each in last] == ["in_doubt"]
+
+
+@pytest.mark.parametrize("end", ["runs on", "has ended"])
+def test_a_job_beyond_the_damage_is_ended_and_told_of(cli: Cli, began: Gate, hold: Gate, end: str) -> None:
+    """Its record is lost with what came after the changed byte; its folder still says whose it is."""
+    approval = asked(cli)
+    assert cli.answer(approval).code == 0
+    command = int(began.hear())
+    (job,) = of(cli, "job_submitted")
+    if end == "has ended":
+        hold.say("heard")
+        wait_until_gone(job["process"]["group"])
+    (path,) = sorted((cli.home / "sessions" / "ops/api").glob("*.jsonl"))
+    path.write_bytes(path.read_bytes().replace(b'"text":"go"', b'"text":"GO"'))  # long before the job's record
+    assert cli("resume", "ops/api").code == 4
+    assert is_alive(command) is (end == "runs on")
+    assert cli("sessions", "unseal", "ops/api", "--reason", "a bit was flipped").code == 0
+    wait_until_gone(command)
+    (note,) = of(cli, "life_carried")[-1]["attached"]
+    expected = (
+        "a tool's outcome (in_doubt): In doubt: job {} was stopped"
+        if end == "runs on"
+        else "a tool's outcome (ok): job {} had ended. the word is heard"
+    )
+    assert note.startswith(expected.format(job["job"]))
+    assert list((cli.home / "jobs").iterdir()) == []
 
 
 def test_thirty_jobs_and_three_kills_lose_and_double_nothing(tmp_path: Path) -> None:

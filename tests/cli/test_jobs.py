@@ -132,7 +132,9 @@ def test_a_session_whose_job_runs_is_no_idle_session_to_be_pruned(cli: Cli, hold
     assert cli.json("resume")["reply"] == "I have heard"
 
 
-def test_a_deleted_sessions_job_is_ended_first(cli: Cli, hold: Gate) -> None:
+@pytest.mark.parametrize("damage", [b"", b'"text":"go"'])
+def test_a_deleted_sessions_job_is_ended_first(cli: Cli, hold: Gate, damage: bytes) -> None:
+    """Also where its journal can no longer tell of it."""
     del hold
     began = Gate(cli.cwd / "began")
     try:
@@ -140,6 +142,8 @@ def test_a_deleted_sessions_job_is_ended_first(cli: Cli, hold: Gate) -> None:
         command = int(began.hear())
     finally:
         began.close()
+    (path,) = (cli.home / "sessions" / "ops" / "api").glob("*.jsonl")
+    path.write_bytes(path.read_bytes().replace(damage, damage.upper()))
     assert cli.json("sessions", "delete", "ops/api", "--yes")["deleted"] is True
     wait_until_gone(command)
     assert cli("jobs", "show", job["id"]).code == 6

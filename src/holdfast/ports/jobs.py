@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from holdfast.ids import CallId, JobId
+from holdfast.ids import CallId, InstanceId, JobId
 from holdfast.ports.tools import ProcessFacts, ToolReturned
 
 
@@ -20,6 +20,14 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
     state: Literal["running", "ended", "gone"]
     returned: ToolReturned | None = None  # of an ended one
     was_asked: bool = False  # it was asked to end, and ended by that: part of it may have happened
+
+
+class JobLeft(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as the place itself knows it, without its journal."""
+
+    job: JobId
+    call: CallId
+    process: ProcessFacts
 
 
 class JobPlace(Protocol):
@@ -57,4 +65,8 @@ class JobPlace(Protocol):
 
     async def present(self) -> Sequence[JobId]:
         """Those that are not cleared."""
+        ...
+
+    async def of_life(self, instance: InstanceId) -> Sequence[JobLeft]:
+        """Those that are not cleared and belong to this life of a session, whether or not its journal still tells of them. A job's id proves whose it is."""
         ...

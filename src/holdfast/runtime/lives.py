@@ -7,7 +7,7 @@ the turn is ended. The old bytes stay where they are.
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 
 import msgspec
@@ -15,10 +15,10 @@ import msgspec
 from holdfast.errors import BrokenChain, HoldfastError, NewerVersion, Refused
 from holdfast.ids import InstanceId, SessionId, session_id
 from holdfast.ports.journal_store import Draft, Journal, Record
-from holdfast.ports.tools import ProcessFacts
 from holdfast.runtime.delegating import refuse_delegates_name
 from holdfast.runtime.jobs import running_jobs
 from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.life_jobs import end_jobs, end_jobs_and_keep_their_words
 from holdfast.runtime.minting import new_instance
 from holdfast.runtime.reports import SessionReport
 from holdfast.runtime.service import Service
@@ -95,11 +95,11 @@ async def unseal(service: Service, session: str, *, by: str, reason: str) -> Ses
         if journal.sealed is None:
             raise Refused(f"{name} is not sealed", code="not_sealed", hint="there is nothing to unseal")
         carried = await _carried(journal)
+        await end_jobs_and_keep_their_words(service.world, journal, carried.running_jobs)
         known = {each for event in carried.events if isinstance(event, LifeCarried) for each in event.attached}
         attached = tuple(each for each in await _attached(journal) if each not in known)
     finally:
         await journal.close()
-    await _end_jobs(service, carried.running_jobs)
     why = f"unsealed by {by}: {reason}"
     report = await _begin(
         service, name, carried, origin="unseal", by=by, reason=why, from_session=name, from_instance=journal.instance, attached=attached
@@ -110,27 +110,18 @@ async def unseal(service: Service, session: str, *, by: str, reason: str) -> Ses
 
 async def delete(service: Service, session: SessionId, *, by: str) -> None:
     """
-    The end of a session, for good; its jobs end first.
+    The end of a session, for good; its jobs end first, also those of one that can't be read.
 
-    A crash in between leaves a session whose jobs are found gone, and in doubt. One that can't be read is deleted all the same, and what it started runs out of time.
+    A crash in between leaves a session whose jobs are found gone, and in doubt.
     """
     running: tuple[Job, ...] = ()
     with contextlib.suppress(HoldfastError):
         async with service.shelf.use(session) as ledger:
             await ledger.refresh()
             running = running_jobs(ledger)
-    await _end_jobs(service, running)
+    await end_jobs(service.world, await service.world.store.current(session), running)
     await service.world.store.delete(session, by=by)
     service.world.index.forget(session)
-
-
-async def _end_jobs(service: Service, jobs: Iterable[Job]) -> None:
-    """The old life is over, and nobody will look after its jobs any more: what still runs is ended before it is called in doubt."""
-    place = service.world.jobs
-    for job in jobs:
-        if place is not None and job.host == "process":
-            await place.end(job.call, ProcessFacts(**job.process))
-            await place.clear(job.job)
 
 
 async def fork(service: Service, session: str, into: str, *, at_seq: int, by: str) -> SessionReport:

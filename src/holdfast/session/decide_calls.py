@@ -22,7 +22,7 @@ from holdfast.session.events import (
     ToolStarted,
     TurnEnded,
 )
-from holdfast.session.evolve_jobs import call_key
+from holdfast.session.evolve_jobs import call_key, exact_key
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.plan import Binding, ToolDefinition
 from holdfast.session.policy import Allow, Ask, Deny, Looked, Policy, Rule, Verdict, judge, may_answer
@@ -118,7 +118,7 @@ def _decide_one(state: SessionState, turn: Turn, call: Call, looked: Looked, com
 
 def _judge(state: SessionState, context: TurnContext, call: Call, looked: Looked, policy: Policy, grants: tuple[GrantProposed, ...]) -> Verdict:
     definition, arguments, binding = _found(looked)
-    twin = definition.contract == "once" and any(call_key(definition.name, each) in state.in_doubt for each in (arguments, call.made))
+    twin = definition.contract == "once" and any(_is_in_doubt(state, definition.name, each) for each in (arguments, call.made))
     verdict = judge(
         context=context,
         definition=definition,
@@ -141,6 +141,10 @@ def _judge(state: SessionState, context: TurnContext, call: Call, looked: Looked
         expires_after_seconds=expires,
         in_doubt_twin=twin,
     )
+
+
+def _is_in_doubt(state: SessionState, tool: str, arguments: str) -> bool:
+    return call_key(tool, arguments) in state.in_doubt or exact_key(tool, arguments) in state.in_doubt
 
 
 def _delegate_bound(state: SessionState, turn: Turn, looked: Looked) -> tuple[str, str] | None:

@@ -5,6 +5,9 @@ A job's authority is restored from its own record on every fold. One that lost a
 the job can be seen, stopped and said to have ended, and nothing else.
 """
 
+from typing import Any
+
+import msgspec
 from blake3 import blake3
 from msgspec.structs import replace
 
@@ -16,10 +19,29 @@ from holdfast.session.restoring import restore
 from holdfast.session.state import CallStatus, EndedJob, Job, SessionState, Turn
 from holdfast.session.transitions import IllegalTransition
 
+_MANNER = {"shell": frozenset({"background", "timeout_seconds"})}
+"""Arguments that say how a call is run and not what it does: a call in doubt is no less so for a twin that would run beside the turn, or longer."""
+
 
 def call_key(tool: str, arguments: str) -> str:
-    """What makes two calls equal."""
+    """What makes two calls equal: the tool and what it would do."""
+    return exact_key(tool, _deed(tool, arguments))
+
+
+def exact_key(tool: str, arguments: str) -> str:
+    """By every byte, as keys were that earlier versions handed from a session to its delegate."""
     return blake3(f"{tool}\0{arguments}".encode("utf-8", "surrogatepass")).hexdigest(length=16)
+
+
+def _deed(tool: str, arguments: str) -> str:
+    manner = _MANNER.get(tool)
+    if manner is None:
+        return arguments
+    try:
+        values = msgspec.json.decode(arguments, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeError):
+        return arguments  # it was never validated: equal to nothing but itself
+    return msgspec.json.encode({name: value for name, value in values.items() if name not in manner}).decode()
 
 
 def job_of_call(turn: Turn, event: JobSubmitted) -> Turn:

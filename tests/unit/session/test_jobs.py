@@ -16,6 +16,7 @@ from holdfast.session.decide import decide
 from holdfast.session.decide_jobs import find_job
 from holdfast.session.effects import ReportJob
 from holdfast.session.events import CallFinished, DelegateOf, InputAccepted, JobEnded, JobSubmitted
+from holdfast.session.evolve_jobs import call_key
 from holdfast.session.messages import ModelAnswer, NoteMessage, ProposedCall, Quote
 from holdfast.session.plan import Binding
 from holdfast.session.policy import Policy, Rule, judge
@@ -269,3 +270,26 @@ def test_no_job_of_a_delegates_starts_even_if_its_call_was_allowed() -> None:
     (refused,) = committed.events
     assert isinstance(refused, CallFinished)
     assert (refused.outcome, refused.code, pure.state.jobs) == ("voided", "delegate_job", {})
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "is_twin"),
+    [
+        ("shell", '{"command":"make","cwd":".","timeout_seconds":null,"background":false}', True),
+        ("shell", '{"command":"make","cwd":".","timeout_seconds":9.5,"background":true}', True),
+        ("shell", '{"command":"make","cwd":"."}', True),  # as it was before there was a background
+        ("shell", '{"command":"make all","cwd":".","timeout_seconds":null,"background":true}', False),
+        ("shell", '{"command":"make","cwd":"below","timeout_seconds":null,"background":true}', False),
+        ("paint", '{"command":"make","cwd":".","timeout_seconds":null,"background":true}', False),
+    ],
+)
+def test_a_call_run_in_another_manner_is_equal_to_the_one_in_doubt(tool: str, arguments: str, is_twin: bool) -> None:
+    """T2: beside the turn or in it, for a minute or an hour, it is the same deed."""
+    in_doubt = call_key("shell", '{"command":"make","cwd":".","timeout_seconds":null,"background":true}')
+    assert (call_key(tool, arguments) == in_doubt) is is_twin
+
+
+def test_an_argument_of_anothers_tool_is_never_a_mere_manner() -> None:
+    """Only the built-in shell's are known to be: a tool that paints a background does something else with another one."""
+    assert call_key("paint", '{"background":true}') != call_key("paint", '{"background":false}')
+    assert call_key("shell", "[not an object") == call_key("shell", "[not an object") != call_key("shell", "[")

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from holdfast.ids import CallId, JobId
-from holdfast.ports.jobs import JobSeen
+from holdfast.ids import CallId, InstanceId, JobId
+from holdfast.ports.jobs import JobLeft, JobSeen
 from holdfast.ports.tools import ProcessFacts
 
 _THIS_PROGRAM = ProcessFacts(boot_id="memory", group=0, start_time=0)
@@ -43,4 +43,8 @@ class InMemoryJobs:
         """Nothing is kept."""
 
     async def present(self) -> Sequence[JobId]:
+        return ()
+
+    async def of_life(self, instance: InstanceId) -> Sequence[JobLeft]:
+        del instance
         return ()

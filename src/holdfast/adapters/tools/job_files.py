@@ -18,10 +18,10 @@ import msgspec
 from holdfast import limits
 from holdfast.adapters.tools import processes
 from holdfast.adapters.tools.output import Output
-from holdfast.adapters.tools.supervise import OUTPUT, STATUS
+from holdfast.adapters.tools.supervise import CALL, OUTPUT, STATUS
 from holdfast.adapters.tools.threads import THREADS
-from holdfast.ids import CallId, JobId
-from holdfast.ports.jobs import JobSeen
+from holdfast.ids import CallId, InstanceId, JobId, job_id
+from holdfast.ports.jobs import JobLeft, JobSeen
 from holdfast.ports.tools import ProcessFacts, ToolReturned
 
 JOBS = "jobs"
@@ -140,6 +140,20 @@ class JobFiles:
 
     def _present(self) -> Sequence[JobId]:
         return tuple(sorted({job for folder, job in self._folders() if not self._is_dead(folder)}))
+
+    async def of_life(self, instance: InstanceId) -> Sequence[JobLeft]:
+        return await THREADS.run(lambda: self._of_life(instance))
+
+    def _of_life(self, instance: InstanceId) -> Sequence[JobLeft]:
+        return [left for folder, job in self._folders() if (left := self._left(folder, job)) is not None and job_id(instance, left.call) == job]
+
+    def _left(self, folder: str, job: JobId) -> JobLeft | None:
+        """None where nothing says whose it is: its supervisor has not said so yet, and has let nothing go."""
+        _, group, start_time = folder.split(".")
+        with contextlib.suppress(OSError, UnicodeError, ValueError):
+            boot, call, _ = self._read(folder, CALL, 0, _WORD_BYTES_MAX).decode().split("\n")
+            return JobLeft(job=job, call=CallId(call), process=ProcessFacts(boot_id=boot, group=int(group), start_time=int(start_time)))
+        return None
 
     def _folders(self) -> Sequence[tuple[str, JobId]]:
         try:

@@ -14,7 +14,7 @@ import time
 
 _GRACE_SECONDS = 2.0  # between asking a group to end and ending it
 _READ_BYTES = 64 * 1024
-OUTPUT, STATUS, TEMPORARY = "output", "status", ".status.tmp"
+CALL, OUTPUT, STATUS, TEMPORARY = "call", "output", "status", ".status.tmp"
 
 
 def main(arguments: list[str]) -> None:
@@ -25,6 +25,7 @@ def main(arguments: list[str]) -> None:
     except OSError as exc:
         os.write(status, f"nthe job's folder can't be made: {exc.strerror}".encode())
         os._exit(125)
+    _say_whose(folder, variable.partition("=")[2])
     output = os.open(OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
     woken = _wake_on_signals()
     child = _Child(go, status, words, variable)
@@ -36,7 +37,8 @@ def main(arguments: list[str]) -> None:
     if said[:1] != b"r" or os.read(go, 1) != b"g":
         # Nobody is left who could have said go: nothing ran, and nothing is left of it.
         child.give_up()
-        os.unlink(OUTPUT, dir_fd=folder)
+        for name in (OUTPUT, CALL):
+            os.unlink(name, dir_fd=folder)
         os.rmdir(folder_path)  # noqa: PTH106
         os._exit(124)
     child.let_go()
@@ -55,14 +57,27 @@ def _make_folder(place: str) -> tuple[str, int]:
     return path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
+def _say_whose(folder: int, call: str) -> None:
+    """The boot and the call, for whoever looks for the jobs of a life whose journal no longer tells of them. Not synced: a power cut ends the job too."""
+    fd = os.open(CALL, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    os.write(fd, f"{_read('/proc/sys/kernel/random/boot_id').strip() or 'unknown'}\n{call}\n".encode())
+    os.close(fd)
+
+
 def _start_time() -> int:
     """As `processes.py` reads it from outside; 0 where there is no /proc."""
+    stat = _read("/proc/self/stat")
+    return int(stat.rpartition(")")[2].split()[19]) if stat else 0
+
+
+def _read(path: str) -> str:
+    """Of a file that the system makes up; empty where there is none."""
     try:
-        fd = os.open("/proc/self/stat", os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return 0
+        return ""
     try:
-        return int(os.read(fd, 4096).rpartition(b")")[2].split()[19])
+        return os.read(fd, 4096).decode("utf-8", "replace")
     finally:
         os.close(fd)
 

@@ -38,6 +38,23 @@ def test_help_has_an_example(path: tuple[str, ...]) -> None:
     assert f"$ holdfast {' '.join(path)}" in _plain(COMMANDS[path].help)
 
 
+def test_no_help_is_cut_off_or_out_of_line() -> None:
+    """A list of commands says each one's sentence to its end, and a paragraph stands where the one before it does."""
+
+    def helps(command: Any, parent: Any = None) -> Iterator[str]:
+        ctx = typer.Context(command, info_name=command.name, parent=parent)
+        yield command.get_help(ctx)
+        for each in getattr(command, "commands", {}).values():
+            yield from helps(each, ctx)
+
+    told = list(helps(ROOT))
+    assert len(told) > len(COMMANDS)
+    for lines in (each.splitlines() for each in told):
+        assert [line for line in lines[1:] if line.endswith("...")] == []
+        about = lines[2 : next(at for at, line in enumerate(lines) if line.startswith(("Options:", "Arguments:")))]
+        assert [line for line in about if line.startswith("   ") and not line.lstrip().startswith("$")] == []
+
+
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_every_command_and_option_is_documented(path: tuple[str, ...]) -> None:
     sections = re.split(r"^#+ ", DOCS.read_text(), flags=re.MULTILINE)
@@ -61,8 +78,10 @@ def test_help_is_printed_and_a_bare_command_is_told_its_usage(cli: Cli) -> None:
     assert cli("--version").out.startswith("holdfast ")
     for words in ((), ("sessions",)):
         ran = cli(*words)
-        assert ran.code in {0, 2}
-        assert "Commands:" in ran.out + ran.err
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.startswith("Usage: holdfast")
+        assert "Commands:" in ran.err
+    assert cli("--json", "sessions").json["error"]["message"] == "a command is missing"
 
 
 def test_every_file_of_a_command_is_registered() -> None:

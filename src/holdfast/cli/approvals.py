@@ -64,8 +64,17 @@ def _row(approval: "ApprovalReport") -> tuple[str, ...]:
         state,
         ", ".join(approval.may_answer),
         approval.expires_at[:16],
-        encoded(approval.arguments)[:60],
+        _in_brief(approval.arguments)[:60],
     )
+
+
+def _in_brief(arguments: object) -> str:
+    """The most telling line, to find it again by. What is approved is only ever what `show` shows."""
+    if isinstance(arguments, dict):
+        for name in ("command", "question", "path"):
+            if isinstance(told := arguments.get(name), str):
+                return " ".join(told.split())
+    return encoded(arguments)
 
 
 async def _show(options: Options, approval: str) -> int:

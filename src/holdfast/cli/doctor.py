@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
     @command(app, "doctor", example="holdfast doctor\nholdfast --json doctor")
     def doctor(ctx: typer.Context) -> None:
         """
-        Look at Python, the home, its keys, the disk, settings, confinement, the index, memory and the sessions.
+        Say what is wrong here and how to mend it: Python, the home, its keys, the disk, settings, confinement, the index, memory and the sessions.
 
         Exits 0 when nothing is wrong (warnings included), 1 when something is.
         """

@@ -35,6 +35,7 @@ COMMANDS = (
     "doctor",
     "demo",
 )
+_USAGE = 2
 _INTERRUPTED = 130
 _ABOUT = """
 A durable, fail-closed session runtime for AI agents.
@@ -98,6 +99,9 @@ def _checked(arguments: list[str], options: Options) -> int:
     try:
         code = command.main(arguments, prog_name="holdfast", standalone_mode=False, obj=options)
     except typer.TyperException as exc:
+        if not options.out.json and _is_bare(exc):
+            options.out.note(exc.format_message())
+            return _USAGE
         raise _usage(exc) from None
     except (KeyboardInterrupt, CancelledError, typer.Abort):
         code = _INTERRUPTED
@@ -110,10 +114,16 @@ def _checked(arguments: list[str], options: Options) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _is_bare(exc: typer.TyperException) -> bool:
+    """A command of commands without one: what can be said is its help."""
+    ctx = getattr(exc, "ctx", None)
+    return ctx is not None and exc.format_message() == ctx.get_help()
+
+
 def _usage(exc: typer.TyperException) -> HoldfastError:
     ctx = getattr(exc, "ctx", None)
     hint = f"`{ctx.command_path} --help` has an example" if ctx is not None else "`holdfast --help`"
-    return Unusable(exc.format_message(), hint=hint)
+    return Unusable("a command is missing" if _is_bare(exc) else exc.format_message(), hint=hint)
 
 
 def _told(options: Options, error: HoldfastError) -> int:

@@ -5,6 +5,7 @@ A command is declared with `@command(app, "name", example="...")`; the example i
 """
 
 from collections.abc import Callable
+from inspect import cleandoc
 from typing import Any, TypeVar
 
 import typer
@@ -72,9 +73,10 @@ def command(app: typer.Typer, name: str, *, example: str) -> Callable[[F], F]:
     """Declare a command; its docstring is its help, and `example` ends it."""
 
     def declare(function: F) -> F:
+        about = cleandoc(function.__doc__ or "")
         shown = "\n".join(f"  $ {line}" for line in example.splitlines())
-        text = f"{(function.__doc__ or '').strip()}\n\n\b\nExample:\n{shown}"
-        app.command(name, cls=Command, help=text)(function)
+        text = f"{about}\n\n\b\nExample:\n{shown}"
+        app.command(name, cls=Command, help=text, short_help=_first_sentence(about))(function)
         return function
 
     return declare
@@ -82,4 +84,22 @@ def command(app: typer.Typer, name: str, *, example: str) -> Callable[[F], F]:
 
 def group(name: str, about: str) -> typer.Typer:
     """A command of commands."""
-    return typer.Typer(name=name, help=about, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+    return typer.Typer(
+        name=name,
+        help=about,
+        short_help=_first_sentence(about),
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+    )
+
+
+def _first_sentence(about: str) -> str:
+    """
+    For lists of commands, whole: left to itself the list would cut it off in the middle.
+
+    >>> _first_sentence("Stop what runs or waits. For good.")
+    'Stop what runs or waits.'
+    """
+    return about.partition("\n\n")[0].replace("\n", " ").partition(". ")[0].rstrip(".") + "."

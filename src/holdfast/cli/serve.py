@@ -39,7 +39,11 @@ async def _serve(options: Options, host: str | None, port: int | None) -> int:
     try:
         from holdfast.gateway.serving import allow_many_files, open_serving, serve_until_signalled
     except ModuleNotFoundError as exc:
-        raise Unusable(f"serving needs {exc.name}, which is not installed", code="missing_part", hint="pip install 'holdfast[serve]'") from exc
+        raise Unusable(
+            f"serving needs {exc.name}, which is not installed",
+            code="missing_part",
+            hint="install the extra: `pip install 'holdfast[serve]'`; in a checkout `make run` does, and serves",
+        ) from exc
 
     refuse_tools("serving a home")
     _log_to_stderr()

@@ -244,7 +244,7 @@ def test_an_unsealed_session_leaves_its_jobs_behind_ended_and_in_doubt(cli: Cli,
     assert [each["outcome"] for each in last] == ["in_doubt"]
 
 
-@pytest.mark.parametrize("end", ["runs on", "has ended"])
+@pytest.mark.parametrize("end", ["runs on", pytest.param("has ended", marks=pytest.mark.long)])
 def test_a_job_beyond_the_damage_is_ended_and_told_of(cli: Cli, began: Gate, hold: Gate, end: str) -> None:
     """Its record is lost with what came after the changed byte; its folder still says whose it is."""
     approval = asked(cli)

@@ -128,6 +128,54 @@ def test_a_message_from_another_process_is_shown(desk: Desk) -> None:
     chat.wait_until_seen("| read_file failed")
 
 
+@pytest.mark.parametrize("died", [False, pytest.param(True, marks=pytest.mark.long)], ids=["stays", "killed and back"])
+def test_a_jobs_result_comes_under_its_own_name_and_is_answered_at_once(desk: Desk, died: bool) -> None:
+    """What it printed is nobody's word; the half of a message that was typed meanwhile is still there (T7, M2)."""
+    os.mkfifo(desk.work / "hold")
+    chat = desk.chat()
+    asked(chat, "shell command='cat hold' background=true\r")
+    chat.type("approve_once\r")
+    begun = chat.wait_until_seen("you> ")
+    assert "- shell goes on in the background; `holdfast jobs follow j-" in begun
+    if died:
+        chat.kill()
+        chat = desk.chat()
+        chat.wait_until_seen("you> ")
+    chat.type("half a mess")
+    chat.wait_until_seen("half a mess")
+    with (desk.work / "hold").open("w") as gate:  # somebody reads: the job runs
+        gate.write("the word\n")
+    told = chat.wait_until_seen("in t1. What follows is its output")
+    assert "a job:" in told
+    assert f"{login()}:" not in told
+    assert "is over: ok" in told
+    chat.wait_until_seen("| the word")
+    chat.wait_until_seen("| the word")  # the model's answer to it: its turn was driven, and nobody had to ask
+    chat.wait_until_seen("half a mess")
+    chat.type("age\r")
+    chat.wait_until_seen("you> ")
+    code, shown = desk.run("sessions", "show", SESSION)
+    assert (code, shown["turns"], shown["owes"], shown["jobs"]) == (0, 3, [], [])
+
+
+def test_a_jobs_result_waits_for_whoever_is_about_to_answer_a_prompt(desk: Desk) -> None:
+    """It is told above the prompt, disturbs nobody, and is driven once the prompt is answered."""
+    os.mkfifo(desk.work / "hold")
+    chat = desk.chat()
+    asked(chat, "shell command='cat hold' background=true\r")
+    chat.type("approve_once\r")
+    asked(chat)
+    chat.type("den")
+    with (desk.work / "hold").open("w") as gate:
+        gate.write("the word\n")
+    chat.wait_until_seen("| the word")
+    chat.type("y\r")
+    chat.wait_until_seen("answered deny")
+    chat.wait_until_seen("| the word")
+    chat.wait_until_seen("you> ")
+    assert desk.ran() == []
+
+
 def test_ctrl_c_cancels_the_running_turn_durably(desk: Desk) -> None:
     """The started call ends in doubt, and the journal says who cancelled (T6)."""
     chat = desk.chat()

@@ -107,6 +107,7 @@ class Chat:
         self._group: asyncio.TaskGroup | None = None
         self._told_to = 0  # the last record that is on the screen
         self._told_more = asyncio.Event()
+        self._is_owed = False  # a job has reported: its turn is to be driven, and by nobody else who would be known to stay
 
     async def talk(self) -> None:
         from holdfast.cli.chat_keyboard import Left
@@ -159,7 +160,7 @@ class Chat:
 
     async def _tell(self) -> None:
         from holdfast.runtime.feed import Delta, Gap
-        from holdfast.session.events import ApprovalAnswered, ApprovalClosed, ApprovalRequested
+        from holdfast.session.events import ApprovalAnswered, ApprovalClosed, ApprovalRequested, InputAccepted
 
         async for each in self._service.follow(self._session, after=self._told_to):
             if isinstance(each, Delta | Gap):
@@ -173,6 +174,10 @@ class Chat:
                     self._keyboard.interrupt()
                 case ApprovalAnswered(approval=approval) | ApprovalClosed(approval=approval) if approval == self._shown:
                     self._keyboard.interrupt()
+                case InputAccepted(kind="job"):
+                    self._is_owed = True
+                    if self._shown is None:  # whoever is about to answer is not disturbed; it is driven afterwards
+                        self._keyboard.interrupt()
                 case _:
                     pass
 
@@ -185,6 +190,9 @@ class Chat:
         from holdfast.cli.chat_keyboard import Interrupted, Stopped
 
         self._keyboard.look_afresh()
+        if self._is_owed:
+            self._is_owed = False
+            await self._drive_on()
         waiting = [each for each in await self._open_prompts() if self._who.person in each.may_answer and each.id not in self._aside]
         try:
             if waiting:
@@ -301,7 +309,7 @@ class Chat:
     # --- work
 
     async def _drive_on(self) -> None:
-        """Somebody else answered or asked: if nobody drives what is owed now, we do."""
+        """Somebody else answered or asked, or a job reported: if nobody drives what is owed now, we do."""
         await self._do(self._service.drive_all(self._name))
 
     async def _do(self, work: Coroutine[Any, Any, Any]) -> Any:

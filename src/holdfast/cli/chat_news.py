@@ -21,6 +21,9 @@ from holdfast.session.events import (
     Compacted,
     DelegateStarted,
     InputAccepted,
+    JobCancelled,
+    JobEnded,
+    JobSubmitted,
     MemoryRecalled,
     ModelAnswerDropped,
     ModelAnswered,
@@ -122,8 +125,19 @@ class News:
                 self._ended(event)
             case ReminderSet() | ReminderFired() | ReminderCancelled():
                 self._of_reminder(event)
+            case JobSubmitted() | JobCancelled() | JobEnded():
+                self._of_job(event)
             case _:
                 pass
+
+    def _of_job(self, event: JobSubmitted | JobCancelled | JobEnded) -> None:
+        match event:
+            case JobSubmitted(job=job, tool=tool):
+                self._note(f"{tool} goes on in the background; `holdfast jobs follow {job}` shows what it says")
+            case JobCancelled(job=job, by=by):
+                self._note(f"{by} asked for the job {job} to be stopped")
+            case JobEnded(job=job, outcome=outcome):
+                self._note(f"the job {job} is over: {outcome.replace('_', ' ')}")
 
     def _of_reminder(self, event: ReminderSet | ReminderFired | ReminderCancelled) -> None:
         match event:
@@ -178,10 +192,16 @@ class News:
 
 
 def _speaker(event: InputAccepted) -> str:
-    if event.kind == "delegate":
-        return "an agent"
+    """What a job printed, or a reminder says, is nobody's word: it stands under its own name."""
+    match event.kind:
+        case "delegate":
+            return "an agent"
+        case "job":
+            return "a job"
+        case "reminder":
+            return "a reminder"
     try:
         context = msgspec.json.decode(event.context, type=dict[str, object])
     except msgspec.DecodeError:
         return "somebody"
-    return str(context.get("requester") or event.kind)
+    return str(context.get("requester") or "nobody known")

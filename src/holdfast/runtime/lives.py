@@ -275,7 +275,8 @@ def _told(record: Record) -> Iterator[str]:
     when = datetime.fromtimestamp(record.at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     match decode(record.type, record.version, record.body, seq=record.seq):
         case InputAccepted() as accepted:
-            who = _requester(accepted) if accepted.kind != "delegate" else f"an agent, for {_requester(accepted)}"
+            speaks = {"delegate": "an agent", "job": "a job", "reminder": "a reminder"}.get(accepted.kind)
+            who = _requester(accepted) if speaks is None else f"{speaks}, for {_requester(accepted)}"
             yield f"## {accepted.turn} · {when}\n\n**{who}**\n\n{_quoted(accepted.text)}\n"
         case ModelAnswered() as answered:
             yield from ([f"{answered.text}\n"] if answered.text else [])

@@ -66,7 +66,8 @@ export class Story {
       this.mark(turn, "asked", at, "a job ended");
       return turn;
     }
-    const who = body.kind === "delegate" ? `an agent, for ${turn.requester || "nobody known"}` : turn.requester;
+    const speaks = { delegate: "an agent", reminder: "a reminder" }[body.kind];
+    const who = speaks ? `${speaks}, for ${turn.requester || "nobody known"}` : turn.requester;
     turn.items.push({ kind: "asked", who, channel: context.channel, text: body.text, at, quotes: body.quotes || [] });
     this.mark(turn, "asked", at, `${who || "somebody"} asked`);
     return turn;

@@ -191,15 +191,13 @@ class News:
         self._screen.say("- " + " ".join(plain(text).split()), style)
 
 
+_SPEAKERS = {"delegate": "an agent", "job": "a job", "reminder": "a reminder"}
+"""What a job printed, or a reminder says, is nobody's word: it stands under its own name."""
+
+
 def _speaker(event: InputAccepted) -> str:
-    """What a job printed, or a reminder says, is nobody's word: it stands under its own name."""
-    match event.kind:
-        case "delegate":
-            return "an agent"
-        case "job":
-            return "a job"
-        case "reminder":
-            return "a reminder"
+    if event.kind in _SPEAKERS:
+        return _SPEAKERS[event.kind]
     try:
         context = msgspec.json.decode(event.context, type=dict[str, object])
     except msgspec.DecodeError:

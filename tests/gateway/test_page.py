@@ -103,8 +103,10 @@ def test_two_people_a_parked_approval_and_a_killed_server(gateway: Gateway, tab:
 
     gateway.kill()
     expect(page.locator(".line")).to_have_text("reconnecting")
+    expect(bob.page.locator(".away-note")).to_contain_text("The server does not answer. What you see is from")
     gateway.start(gateway.port)
     expect(page.locator(".line")).to_have_text("live")
+    expect(bob.page.locator(".away-note")).to_be_hidden()
 
     for wrong in ("alice", "carol"):
         client = gateway.client(tokens[wrong])
@@ -329,7 +331,8 @@ def test_a_click_meant_for_what_stood_there_before_is_no_answer(gateway: Gateway
 
 @pytest.mark.parametrize("size", ["phone", "desk"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_without_scrolling_the_inbox_shows_all_that_an_answer_needs(gateway: Gateway, tab: Callable[..., Tab], size: str, scheme: str) -> None:
+def test_without_scrolling_a_prompt_shows_all_that_an_answer_needs(gateway: Gateway, tab: Callable[..., Tab], size: str, scheme: str) -> None:
+    """Among others in the inbox, and in its conversation."""
     gateway.start()
     token = gateway.token("alice")
     client = gateway.client(token)
@@ -341,34 +344,44 @@ def test_without_scrolling_the_inbox_shows_all_that_an_answer_needs(gateway: Gat
     alice = tab(gateway, size=size, scheme=scheme).sign_in(token)
     page = alice.page
     expect(page.locator(".prompt")).to_have_count(3)
-    card = page.locator(".prompt.is-open")
-    expect(card).to_have_count(1)
+    expect(page.locator(".prompt.is-open")).to_have_count(1)
     alice.keep(f"inbox-{size}-{scheme}")
+    _shows_all(page, "main", prompt)
+    alice.go("#/s/ops/release")
+    expect(page.locator(".integrity")).to_have_text("history intact")
+    expect(page.locator(".call .prompt.is-open .option")).to_have_count(6)
+    alice.keep(f"talk-{size}-{scheme}")
+    _shows_all(page, ".log", prompt)
+
+
+def _shows_all(page: Page, within: str, prompt: dict[str, Any]) -> None:
+    card = page.locator(".prompt.is-open")
     for name, text in (("Who", "alice"), ("Where", "ops/release"), ("Where", "personal:alice"), ("Why", "policy asks"), ("Until", "then denied")):
         fact = card.locator(".fact", has=page.locator("dt", has_text=name))
         expect(fact).to_contain_text(text)
-        _fits(page, fact)
+        _fits(page, fact, within)
     assert card.locator(".display").inner_text() == prompt["display"]
-    _fits(page, card.locator(".display"))
+    _fits(page, card.locator(".display"), within)
+    assert card.locator(".display .exact").all_inner_texts()[-1] == "| git push origin release-2.4"
     assert card.locator(".option").count() == len(prompt["options"]) == 6
     for option in prompt["options"]:
         button = card.locator(f"[data-option={option}]")
         expect(button).to_contain_text(prompt["covers"][option])
-        _fits(page, button)
+        _fits(page, button, within)
     assert prompt["digest"][:16] in card.inner_text()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def _fits(page: Page, element: Any) -> None:
+def _fits(page: Page, element: Any, within: str) -> None:
     box, size = element.bounding_box(), page.viewport_size
     assert box is not None
     assert size is not None
-    main = page.locator("main").bounding_box()
-    assert main is not None
+    room = page.locator(within).bounding_box()
+    assert room is not None
     assert box["x"] >= 0
-    assert box["y"] >= main["y"]
+    assert box["y"] >= room["y"]
     assert box["x"] + box["width"] <= size["width"] + 0.5
-    assert box["y"] + box["height"] <= main["y"] + main["height"] + 0.5, f"{element} is below the fold"
+    assert box["y"] + box["height"] <= room["y"] + room["height"] + 0.5, f"{element} is below the fold"
 
 
 def test_the_accessibility_checker_finds_nothing(gateway: Gateway, tab: Callable[..., Tab]) -> None:

@@ -3,8 +3,11 @@
 const KEY = "holdfast.token";
 let token = sessionStorage.getItem(KEY);
 let whenOut = () => {};
+let whenLine = () => {};
 
 export function onSignedOut(act) { whenOut = act; }
+// Told with every request whether the server answered it.
+export function onLine(act) { whenLine = act; }
 export function hasToken() { return token !== null; }
 export function keep(value) { token = value; sessionStorage.setItem(KEY, value); }
 export function forget() { token = null; sessionStorage.removeItem(KEY); }
@@ -31,8 +34,10 @@ export async function call(method, path, body, headers = {}) {
   try {
     answer = await fetch(path, sent);
   } catch {
+    whenLine(false);
     throw new Problem(0, { code: "unreachable", detail: "The server can't be reached. Nothing is lost; this page keeps trying." });
   }
+  whenLine(true);
   if (answer.status === 204) return null;
   const told = await answer.json().catch(() => ({}));
   if (answer.ok) return told;

@@ -5,7 +5,7 @@ import { fill, h, icon, say } from "./dom.js";
 import { Grants } from "./grants.js";
 import { Inbox } from "./inbox.js";
 import { Talk } from "./talk.js";
-import { PHASES, away, plural } from "./words.js";
+import { PHASES, away, plural, when } from "./words.js";
 
 const POLL_MS = 4000;
 const QUIET_POLLS = 4;  // while the inbox has a live line, which also tells when to look at the conversations again, only every so many
@@ -18,6 +18,7 @@ class App {
     this.talks = new Map();
     this.sessions = [];
     api.onSignedOut((why) => this.signIn(why));
+    api.onLine((answers) => this.line(answers));
     this.theme(localStorage.getItem("holdfast.theme"));
   }
 
@@ -39,7 +40,7 @@ class App {
     try {
       this.me = await api.get("/v1/me");
     } catch (error) {
-      if (api.hasToken()) { setTimeout(() => this.enter(), 1500); fill(this.root, h("main", { class: "signin" }, h("p", { role: "status" }, error.message))); }
+      if (api.hasToken()) { setTimeout(() => this.enter(), 1500); fill(this.root, h("main", { class: "signin", id: "main" }, brand(), h("h1", null, "The server does not answer"), h("p", { role: "status" }, error.message), h("p", { class: "dim" }, "If it was stopped: ", h("code", null, "holdfast serve"), " starts it, and this page goes on by itself."))); }
       return;
     }
     this.frame();
@@ -66,8 +67,8 @@ class App {
       event.preventDefault();
       api.keep(input.value.trim());
       try { await api.get("/v1/me"); location.hash = "#/inbox"; location.reload(); } catch (error) { api.forget(); wrong.textContent = `${error.message} ${error.hint}`; input.focus(); }
-    } } }, h("label", { for: "token" }, "Your token"), input, h("p", { id: "token-help", class: "dim" }, "It stays in this tab. Make one with: holdfast tokens add NAME --as YOU --scopes read,send,approve"), wrong, h("button", { class: "button main", type: "submit" }, "Sign in"));
-    fill(this.root, h("main", { class: "signin", id: "main" }, h("div", { class: "brand big" }, mark(), h("span", null, "Holdfast")), h("h1", null, "Who are you?"), h("p", null, "Open the address that ", h("code", null, "holdfast serve"), " printed: it carries a code that works once. Or bring a token."), form));
+    } } }, h("label", { for: "token" }, "Your token"), input, h("p", { id: "token-help", class: "dim" }, "It stays in this tab. The home's owner makes one with ", h("code", null, "holdfast tokens add NAME --as YOU --scopes read,send,approve")), wrong, h("button", { class: "button main", type: "submit" }, "Sign in"));
+    fill(this.root, h("main", { class: "signin", id: "main" }, brand(), h("h1", null, "Who are you?"), h("p", null, "Open the address that ", h("code", null, "holdfast serve"), " printed: it carries a code that works once. Or bring a token."), form));
     document.title = "Sign in · Holdfast";
     input.focus();
   }
@@ -76,6 +77,7 @@ class App {
     const link = (name, href, glyph, key) => h("a", { class: "tab", href, data: { tab: name }, "aria-keyshortcuts": key }, icon(glyph), h("span", { class: "tab-name" }, { inbox: "Waiting", talk: "Talk", grants: "Remembered" }[name]), name === "inbox" && (this.count = h("span", { class: "count", hidden: true })));
     this.people = h("div", { class: "sessions" });
     this.main = h("main", { id: "main" });
+    this.away = h("p", { class: "away-note", role: "alert", hidden: true });
     this.help = this.helpDialog();
     fill(this.root, h("div", { class: "frame" },
       h("header", { class: "bar" }, h("a", { class: "brand", href: "#/inbox" }, mark(), h("span", null, "Holdfast")),
@@ -85,7 +87,16 @@ class App {
           h("button", { type: "button", class: "icon-button", "aria-label": "Light or dark", on: { click: () => this.theme("next") } }, icon("sun")),
           h("button", { type: "button", class: "icon-button", "aria-label": "Help and keys", on: { click: () => this.help.showModal() } }, icon("help")),
           h("button", { type: "button", class: "icon-button", "aria-label": "Sign out", on: { click: () => { api.forget(); this.signIn("You are signed out of this tab."); } } }, icon("out")))),
-      this.main), this.help);
+      this.main, this.away), this.help);
+  }
+
+  // What is on the screen may be old while the server is away: said on every view, with the time it is from.
+  line(answers) {
+    if (answers) this.heardAt = Date.now();
+    if (!this.away || this.away.hidden === answers) return;
+    this.away.hidden = answers;
+    this.away.textContent = answers ? "" : `The server does not answer. What you see is from ${when(this.heardAt ?? Date.now())}; nothing is lost, and this page keeps trying.`;
+    if (answers) say("The server answers again.");
   }
 
   helpDialog() {
@@ -185,6 +196,10 @@ class App {
     }[event.key];
     if (act) { event.preventDefault(); act(); }
   }
+}
+
+function brand() {
+  return h("div", { class: "brand big" }, mark(), h("span", null, "Holdfast"));
 }
 
 function mark() {

@@ -1,12 +1,12 @@
-// One prompt: who asks, what exactly would run, where, why, until when, and what each button covers.
+// One prompt: what exactly would run, for whom, where, why, until when, and what each button covers.
 //
-// What runs is shown as it was journalled, complete, as text. The buttons come after it, so nobody reaches them without passing it. Enter presses none of them:
+// What runs is shown as it was journalled, complete, as text, before everything else. The buttons come last, so nobody reaches them without passing it. Enter presses none of them:
 // a click or Space does. A dangerous one needs its tool's name typed first. For half a second after a card opens its buttons do nothing, so that no click meant for
 // what stood there before can land on it.
 
 import { newId, post } from "./api.js";
 import { fill, h, say } from "./dom.js";
-import { OPTIONS, away, circle, moment } from "./words.js";
+import { OPTIONS, away, circle, isSoon, moment } from "./words.js";
 
 const SETTLE_MS = 500;
 
@@ -49,14 +49,14 @@ export class PromptCard {
     this.node.classList.toggle("is-open", this.open);
     this.node.classList.toggle("is-dangerous", prompt.dangerous);
     this.node.classList.toggle("is-over", Boolean(this.over));
-    fill(this.node, this.head(), this.open && (this.over ? this.outcome() : [this.facts(), this.plan(), this.mine ? this.choices() : this.others()]));
+    fill(this.node, this.head(), this.open && (this.over ? this.outcome() : [this.plan(), this.facts(), this.mine ? this.choices() : this.others()]));
   }
 
   title() {
     const { prompt } = this;
-    const who = prompt.requester || "Nobody known";
-    if (prompt.kind === "question") return [h("b", null, "The agent"), " has a question for ", h("b", null, prompt.may_answer.join(" or "))];
-    return [h("b", null, who), " asks to run ", h("code", null, prompt.tool)];
+    const who = prompt.requester || "nobody known";
+    if (prompt.kind === "question") return ["The agent has a question for ", h("b", null, prompt.may_answer.join(" or "))];
+    return ["For ", h("b", null, who), this.open ? ", the agent wants to run " : ": ", h("code", null, prompt.tool)];
   }
 
   head() {
@@ -64,7 +64,7 @@ export class PromptCard {
     const label = h("span", { class: "prompt-title" }, this.title());
     const about = h("span", { class: "prompt-about" }, this.over ? this.over.short : `${prompt.session} · ${away(prompt.requested_at)}`);
     const toggle = h("button", { type: "button", class: "prompt-head", "aria-expanded": String(this.open), on: { click: () => this.toggle() } },
-      label, !this.open && !this.over && h("code", { class: "prompt-peek" }, this.peek()), about, prompt.dangerous && !this.over && h("span", { class: "badge danger" }, "dangerous"));
+      label, prompt.dangerous && !this.over && h("span", { class: "badge danger" }, "dangerous"), !this.open && !this.over && h("code", { class: "prompt-peek" }, this.peek()), about);
     return h("h2", { id: `h-${prompt.id}` }, toggle);
   }
 
@@ -85,7 +85,7 @@ export class PromptCard {
       prompt.path?.length ? fact("For", prompt.path.join(" > ")) : null,
       fact("Where", where, " ", h("span", { class: "circle", title: "the trust boundary this was asked in" }, circle(prompt))),
       fact("Why", prompt.reason || "policy asks before this runs"),
-      fact("Until", h("time", { datetime: prompt.expires_at }, moment(prompt.expires_at)), h("span", { class: "dim" }, ` (${away(prompt.expires_at)}, then denied)`)));
+      fact("Until", h("time", { class: isSoon(prompt.expires_at) ? "soon" : null, datetime: prompt.expires_at }, moment(prompt.expires_at)), h("span", { class: "dim" }, ` (${away(prompt.expires_at)}, then denied)`)));
   }
 
   plan() {
@@ -94,7 +94,7 @@ export class PromptCard {
       return h("blockquote", { class: "question" }, String(prompt.arguments?.question ?? prompt.display));
     }
     return h("section", { class: "plan", "aria-label": "What exactly would run" },
-      h("pre", { class: "display", tabindex: "0", data: { exact: "" } }, prompt.display),
+      h("pre", { class: "display", tabindex: "0", data: { exact: "" } }, lines(prompt.display)),
       h("p", { class: "digest" }, "bound to ", h("code", { title: prompt.digest }, `${prompt.digest.slice(0, 16)}…`), " · an answer counts for exactly this, once"));
   }
 
@@ -125,7 +125,7 @@ export class PromptCard {
       type: "button", class: `option ${style}${option === "approve_once" ? " main" : ""}`, data: { option, locked: approves && locked ? "yes" : "no" },
       disabled: approves && locked,
       on: { click: () => this.press(option), keydown: (event) => this.key(event) },
-    }, h("span", { class: "option-name" }, label), covers && !(prompt.kind === "question" && !known) && h("span", { class: "option-covers" }, covers));
+    }, h("span", { class: "option-name" }, label), covers && !(prompt.kind === "question" && option !== "answer") && h("span", { class: "option-covers" }, covers));
   }
 
   // A bare Enter is no answer.
@@ -239,4 +239,12 @@ export class PromptCard {
     this.draw();
     if (held) (this.node.querySelector(".outcome") || this.node.querySelector("h2 button"))?.focus();  // whoever moves by keyboard stays where they are
   }
+}
+
+// The very text, character by character; only its weight differs. What stands behind a bar is what the call brought along, and can pass for nothing else: every line
+// of it has the bar. The other lines are Holdfast's own words.
+function lines(display) {
+  const all = display.split("\n");
+  if (!all.some((line) => line.startsWith("| "))) return display;
+  return all.map((line, at) => [at ? "\n" : null, h("span", { class: line.startsWith("| ") ? "exact" : /^(! |UNCONFINED)/.test(line) ? "warn" : "label" }, line)]);
 }

@@ -62,7 +62,7 @@ export class Story {
     if (turn.requester) this.people.add(turn.requester);
     this.inputs.set(body.input, turn.id);
     if (body.kind === "job") {
-      turn.items.push({ kind: "note", text: body.text, at });
+      turn.items.push({ kind: "report", text: body.text, at });
       this.mark(turn, "asked", at, "a job ended");
       return turn;
     }

@@ -123,9 +123,10 @@ export class Talk {
     this.wrong = h("p", { class: "status bad", role: "alert" });
     this.side = h("aside", { class: "side", "aria-label": "The turn and its history" });
     this.composer = h("div", { class: "composer" }, this.wrong, h("div", { class: "row" }, this.text, this.stop, this.button));
+    this.body = h("div", { class: "talk-body" }, h("div", { class: "talk-main" }, this.log, this.composer), this.side);
     fill(this.node,
       h("header", { class: "view-head talk-head" }, h("a", { class: "icon-button back", href: "#/talk", "aria-label": "All conversations" }, icon("back")), this.heading, this.badge, this.live),
-      h("div", { class: "talk-body" }, h("div", { class: "talk-main" }, this.log, this.composer), this.side));
+      this.body);
     this.draw();
   }
 
@@ -138,7 +139,6 @@ export class Talk {
     this.stop.hidden = !open || !this.app.me.scopes.some((scope) => scope === "send" || scope === "admin");
     this.text.disabled = !this.app.me.scopes.includes("send");
     this.button.disabled = this.text.disabled;
-    if (this.pinned) this.log.scrollTop = this.log.scrollHeight;
     this.drawSide();
   }
 
@@ -158,6 +158,7 @@ export class Talk {
         item.quotes.map((quote) => h("blockquote", null, h("b", null, quote.speaker), ": ", quote.text)));
       case "said": return h("div", { class: `msg said${item.live ? " is-live" : ""}` }, h("p", { class: "who" }, "agent", item.at ? [" ", h("time", null, when(item.at))] : null), h("p", { class: "text" }, item.text));
       case "call": return this.call(turn, item);
+      case "report": return h("div", { class: "msg report" }, h("p", { class: "who" }, "a job ", h("time", null, when(item.at))), h("pre", { class: "text", tabindex: "0" }, item.text));
       case "ended": return h("p", { class: "note ended" }, `${item.outcome}: ${item.text}`, item.hint && h("span", { class: "dim" }, ` ${item.hint}`));
       default: return h("p", { class: "note" }, item.text);
     }
@@ -170,10 +171,11 @@ export class Talk {
     const by = call.by && call.by !== "policy" ? ` · ${call.by}` : "";
     const shown = call.result ?? call.output;
     const key = call.call;
-    const head = h("div", { class: "call-head" }, h("code", { class: "tool" }, call.tool), h("code", { class: "args" }, call.arguments), h("span", { class: `chip-state ${tone}` }, `${state}${took}${by}`));
+    const asks = call.state === "waiting" && call.asked;  // the prompt below says it all, and exactly
+    const head = h("div", { class: "call-head" }, h("code", { class: "tool" }, call.tool), !asks && h("code", { class: "args" }, call.arguments), h("span", { class: `chip-state ${tone}` }, `${state}${took}${by}`));
     const out = shown ? h("details", { class: "output", open: this.opened?.has(key), on: { toggle: (event) => { this.opened ??= new Set(); if (event.target.open) this.opened.add(key); else this.opened.delete(key); } } },
       h("summary", null, "What came of it"), h("pre", { tabindex: "0" }, shown)) : null;
-    const waits = call.state === "waiting" && call.asked ? this.card(this.promptOf(turn, call)) : call.approval ? this.cards.get(call.approval) : null;
+    const waits = asks ? this.card(this.promptOf(turn, call)) : call.approval ? this.cards.get(call.approval) : null;
     const below = call.delegate && h("p", { class: "dim" }, "handed to ", h("a", { href: `#/s/${call.delegate}` }, call.delegate));
     return h("div", { class: `call ${tone}`, data: { call: key } }, head, below, out, waits && (call.state === "waiting") && waits.node);
   }
@@ -191,7 +193,7 @@ export class Talk {
   // The picture of one turn. The last one is open until somebody folds it; earlier ones open at a press.
   picture(turn, last) {
     const open = this.unfolded.get(turn.id) ?? last;
-    const asked = turn.items.find((item) => item.kind === "asked");
+    const asked = turn.items.find((item) => item.kind === "asked" || item.kind === "report");
     const state = turn.outcome || (turn.waiting ? "waits" : turn.open ? turn.open.label : "open");
     const fold = (event) => { event.preventDefault(); this.unfolded.set(turn.id, !open); this.drawSide(); };
     // A key counts when it goes down, once: this may be drawn anew before it comes up again.
@@ -205,6 +207,7 @@ export class Talk {
     const held = document.activeElement?.closest?.(".turn-fold > summary")?.dataset.turn;
     const turns = [...this.story.turns.values()];
     const facts = this.facts;
+    this.body.classList.toggle("is-bare", !turns.length && !facts);
     const open = this.side.querySelector("details")?.open ?? matchMedia("(min-width: 1000px)").matches;
     const fact = (name, value) => (value === null || value === undefined ? null : h("div", { class: "fact" }, h("dt", null, name), h("dd", null, value)));
     fill(this.side, h("details", { class: "side-fold", open }, h("summary", null, "Timeline and integrity"),
@@ -221,6 +224,7 @@ export class Talk {
           h("b", null, each.state === "waiting" ? when(each.next_at) : "can't fire"), ` ${each.text} `, h("span", { class: "dim" }, `${each.when}, set by ${each.by}${each.may_prompt ? ", may ask" : ""}`))))] : null]));
     // Drawn anew every second while something runs: whoever moves by keyboard stays where they are.
     if (held) [...this.side.querySelectorAll(".turn-fold > summary")].find((each) => each.dataset.turn === held)?.focus({ preventScroll: true });
+    if (this.pinned) this.log.scrollTop = this.log.scrollHeight;  // last: what stands beside the log says how wide it is
   }
 
   async send() {

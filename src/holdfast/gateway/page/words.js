@@ -33,6 +33,11 @@ export function moment(iso) {
   return new Date(iso).toLocaleString([], { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 }
 
+const SOON_MS = 60 * 60 * 1000;
+
+// Whether somebody who looks now and comes back after lunch would come too late.
+export function isSoon(iso, now = Date.now()) { return new Date(iso).getTime() - now < SOON_MS; }
+
 export const PHASES = {
   idle: "at rest", queued: "queued", ready: "about to think", calling_model: "thinking", deciding: "weighing", running: "working",
   parked: "waits for a person", cancelling: "stopping", sealed: "sealed",

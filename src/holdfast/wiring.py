@@ -173,7 +173,7 @@ async def open_service(
         tools=LazyTools(tools, settings, memory, delegates=delegates_of(specs.values())),
         notifier=FileNotifier(home),
         clock=SystemClock(),
-        index=SqliteIndex(home / "index.db", store.index_key()),
+        index=SqliteIndex(home / "index.db", store.index_key(), all_keys=store.index_keys),
         search=SqliteSearch(home / "search.db", store.index_key()),
         memory=memory,
         recall_seconds=settings.recall_within_ms / 1000,

@@ -15,6 +15,17 @@ def test_a_rotated_key_seals_what_comes_and_the_old_one_verifies_what_was(cli: C
     assert "generation 3" in cli("keys", "rotate").out
 
 
+def test_a_rotation_is_no_accusation_and_hides_nothing(cli: Cli) -> None:
+    """Rows of the index and of the search that an older key of ours sealed are made anew, and called nobody's forgery (D9, L7)."""
+    cli("send", "ops/api", "the blue whale")
+    assert [hit["session"] for hit in cli.json("sessions", "search", "whale")["hits"]] == ["ops/api"]
+    cli("keys", "rotate")
+    listed = cli("--json", "sessions", "list")
+    assert ([each["session"] for each in listed.json["sessions"]], listed.err) == (["ops/api"], "")
+    found = cli("--json", "sessions", "search", "whale")
+    assert ([hit["session"] for hit in found.json["hits"]], found.err) == (["ops/api"], "")
+
+
 def test_there_is_no_key_to_rotate_without_a_home(cli: Cli) -> None:
     ran = cli("--json", "keys", "rotate")
     assert (ran.code, ran.json["error"]["code"]) == (2, "no_home")

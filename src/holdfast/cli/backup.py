@@ -51,6 +51,6 @@ async def _backup(options: Options, folder: Path) -> int:
         await copy.close()
     broken = [verdict.session for verdict in verdicts if verdict.verdict not in ("holds", "torn_tail")]
     told = {"backup": str(folder), "sessions": len(sessions), "broken": broken}
-    said = f"{len(sessions)} sessions are in {folder}, with the keys"
+    said = f"{len(sessions)} {'session is' if len(sessions) == 1 else 'sessions are'} in {folder}, with the keys"
     options.out.result(told, f"{said}; these do not verify, in the home neither: {', '.join(broken)}" if broken else f"{said}; every journal holds")
     return 4 if broken else 0

@@ -238,7 +238,7 @@ async def _index(home: Path, store: "FileStore") -> list[Finding]:
     path = home / "index.db"
     if not path.exists():
         return [Finding("index", "ok", "not made yet; the next list makes it")]
-    index = SqliteIndex(path, store.index_key())
+    index = SqliteIndex(path, store.index_key(), all_keys=store.index_keys)
     try:
         behind = index.stale(await store.heads())
         owing = sum(row.owes for row in index.rows())

@@ -33,5 +33,8 @@ async def _restore(options: Options, folder: Path) -> int:
     home = home_of(options)
     sessions = await restore_home(folder, home, by=who(home, None).person)
     told = {"home": str(home), "sessions": sessions}
-    options.out.result(told, f"{home} is restored; {len(sessions)} sessions go on in new lives, and nothing is owed")
+    options.out.result(
+        told,
+        f"{home} is restored; {len(sessions)} {'session goes on in a new life' if len(sessions) == 1 else 'sessions go on in new lives'}, and nothing is owed",
+    )
     return 0

@@ -14,7 +14,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -71,10 +71,13 @@ _BYPASS_SECONDS = 5.0  # until the file is tried again, so that ten thousand use
 class SqliteIndex:
     """The index of one home. Threads may share it; a forked child opens the file anew."""
 
-    def __init__(self, path: Path, key: bytes) -> None:
+    def __init__(self, path: Path, key: bytes, *, all_keys: Callable[[], Iterable[bytes]] = tuple) -> None:
         # The folder may be reached by a symlink; the file itself never is.
         self._path = str(path.parent.resolve() / path.name)
         self._key = key
+        # Of every generation, asked for only when a row is not of ours. What they verify is not believed either, but is nobody's forgery: it is made anew.
+        self._all_keys = all_keys
+        self._other_keys: tuple[bytes, ...] = ()
         self._guard = threading.RLock()
         self._db: apsw.Connection | None = None
         # Which file `_db` is, as the path named it when it was opened; and in which process.
@@ -204,8 +207,16 @@ class SqliteIndex:
     def _verifies(self, found: Sequence[Any]) -> bool:
         if verifies(found, self._key):
             return True
-        _log.warning("the index has a row for %r that is not ours", found[0])
+        if not self._is_of_another_generation(found):
+            _log.warning("the index has a row for %r that is not ours", found[0])
         return False
+
+    def _is_of_another_generation(self, found: Sequence[Any]) -> bool:
+        """The home's key was changed after it was written, or before this process knew."""
+        if any(verifies(found, each) for each in self._other_keys):
+            return True
+        self._other_keys = tuple(self._all_keys())
+        return any(verifies(found, each) for each in self._other_keys)
 
     def _place_of(self, approval: ApprovalId, session: SessionId) -> tuple[str, str, bytes]:
         return approval, session, self._approval_mac(approval, session)

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     import apsw
 
 _APPLICATION = 0x484F4C53  # "HOLS"
-_VERSION = 1
+_VERSION = 2  # 2: which key a session's rows are of
 _SCHEMA = f"""
     CREATE TABLE said (id INTEGER PRIMARY KEY, session TEXT NOT NULL, turn TEXT NOT NULL, at INTEGER NOT NULL, body BLOB NOT NULL, mac BLOB NOT NULL);
     CREATE INDEX said_turn ON said (session, turn);
     CREATE INDEX said_at ON said (at);
     CREATE VIRTUAL TABLE words USING fts5 (text, content='', contentless_delete=1, tokenize='unicode61 remove_diacritics 2');
-    CREATE TABLE through (session TEXT PRIMARY KEY, instance TEXT NOT NULL, seq INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE through (session TEXT PRIMARY KEY, instance TEXT NOT NULL, seq INTEGER NOT NULL, key TEXT NOT NULL) WITHOUT ROWID;
     PRAGMA application_id = {_APPLICATION};
     PRAGMA user_version = {_VERSION};
 """
@@ -45,17 +45,20 @@ class SqliteSearch:
 
     def __init__(self, path: Path, key: bytes) -> None:
         self._path, self._key = path, key
+        # Rows under another key, of before a rotation or of a process that does not know of it yet, are as good as none: their session is read anew.
+        self._key_name = blake3(b"whose", key=key).hexdigest(length=8)
         self._guard = threading.RLock()
         self._db: apsw.Connection | None = None
 
     def through(self) -> dict[SessionId, tuple[InstanceId, int]]:
         with self._guard:
-            return {SessionId(name): (InstanceId(life), seq) for name, life, seq in self._all("SELECT session, instance, seq FROM through")}
+            rows = self._all("SELECT session, instance, seq FROM through WHERE key = ?", (self._key_name,))
+            return {SessionId(name): (InstanceId(life), seq) for name, life, seq in rows}
 
     def add(self, session: SessionId, instance: InstanceId, through: int, said: Sequence[Said]) -> None:
         with self._guard, self._transaction() as db:
-            known = db.execute("SELECT instance FROM through WHERE session = ?", (session,)).fetchall()
-            if known and known[0][0] != instance:
+            known = db.execute("SELECT instance, key FROM through WHERE session = ?", (session,)).fetchall()
+            if known and known[0] != (instance, self._key_name):
                 self._forget(db, session)
             for each in said:
                 body = msgspec.json.encode(each)
@@ -63,7 +66,7 @@ class SqliteSearch:
                     "INSERT INTO said (session, turn, at, body, mac) VALUES (?, ?, ?, ?, ?)", (session, each.turn, each.at, body, self._mac(body))
                 )
                 db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (db.last_insert_rowid(), each.text))
-            db.execute("INSERT OR REPLACE INTO through VALUES (?, ?, ?)", (session, instance, through))
+            db.execute("INSERT OR REPLACE INTO through VALUES (?, ?, ?, ?)", (session, instance, through, self._key_name))
 
     def forget(self, session: SessionId) -> None:
         with self._guard, self._transaction() as db:

@@ -140,7 +140,7 @@ class SessionFiles:
             raise self.gone() from None
 
     def gone(self) -> Refused:
-        return Refused(f"{self.session} is gone: its folder was deleted", code="unknown", hint="holdfast sessions list")
+        return Refused(f"{self.session} is gone: its folder was deleted", code="unknown", hint="`holdfast sessions list` shows them")
 
     # --- segments ----------------------------------------------------------------------------------------------------
 

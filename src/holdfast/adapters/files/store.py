@@ -242,6 +242,10 @@ class FileStore:
         key = self._keys.get(self.generation())
         return subkey(key, "index", HOME_SESSION, HOME_INSTANCE) if key else secrets.token_bytes(KEY_BYTES)
 
+    def index_keys(self) -> list[bytes]:
+        """Of every generation that lies there now."""
+        return [subkey(key, "index", HOME_SESSION, HOME_INSTANCE) for key in key_files.load_keys(self._home).by_generation.values()]
+
     def memory_key(self, generation: int | None = None) -> tuple[int, bytes] | None:
         """What rows of the home's memory are MACed with: of that generation, or of the newest for writing. None: the key is not there."""
         if generation is None and self._trouble is not None:
@@ -340,7 +344,7 @@ class FileStore:
         self._refresh()
         created = self._registry.state.sessions.get(session)
         if created is None:
-            raise Refused(f"there is no session {session}", code="unknown", hint="holdfast sessions list")
+            raise Refused(f"there is no session {session}", code="unknown", hint="`holdfast sessions list` shows them")
         parts = self._parts(session)
         lane = self._lane(session, created.instance, lambda: self._files(session, created.instance, parts, self._tables.cell(created.slot)))
         mark = self.seal_mark(session, created.instance)
@@ -394,7 +398,7 @@ class FileStore:
             self._registry.refresh()
             created = self._registry.state.sessions.get(session)
             if created is None:
-                raise Refused(f"there is no session {session}", code="unknown", hint="holdfast sessions list")
+                raise Refused(f"there is no session {session}", code="unknown", hint="`holdfast sessions list` shows them")
             if at_seq is not None:
                 # Held to the end: whoever appends next finds a life that is over, and nothing that was acknowledged goes unseen.
                 held.enter_context(self._held_at(created, at_seq))
@@ -567,7 +571,7 @@ class FileStore:
             files = self._home_journal.files
             return verify_files(files, sealed=self._home_mark is not None, first_mac=None, is_lost=lambda _: True)
         if created is None:
-            raise Refused(f"there is no session {session}", code="unknown", hint="holdfast sessions list")
+            raise Refused(f"there is no session {session}", code="unknown", hint="`holdfast sessions list` shows them")
         files = self._files(session, created.instance, self._parts(session), self._tables.cell(created.slot))
         sealed = self.seal_mark(session, created.instance) is not None
         return verify_files(files, sealed=sealed, first_mac=created.first_mac, is_lost=self.is_lost)

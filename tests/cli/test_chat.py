@@ -150,7 +150,7 @@ def test_a_jobs_result_comes_under_its_own_name_and_is_answered_at_once(desk: De
     assert f"{login()}:" not in told
     assert "is over: ok" in told
     chat.wait_until_seen("| the word")
-    chat.wait_until_seen("| the word")  # the model's answer to it: its turn was driven, and nobody had to ask
+    chat.wait_until_seen("has ended: the word")  # the model's answer to it: its turn was driven, and nobody had to ask
     chat.wait_until_seen("half a mess")
     chat.type("age\r")
     chat.wait_until_seen("you> ")
@@ -171,7 +171,7 @@ def test_a_jobs_result_waits_for_whoever_is_about_to_answer_a_prompt(desk: Desk)
     chat.wait_until_seen("| the word")
     chat.type("y\r")
     chat.wait_until_seen("answered deny")
-    chat.wait_until_seen("| the word")
+    chat.wait_until_seen("has ended: the word")
     chat.wait_until_seen("you> ")
     assert desk.ran() == []
 

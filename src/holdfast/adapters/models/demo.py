@@ -87,7 +87,10 @@ def newest(messages: tuple[Message, ...]) -> tuple[list[UserMessage], list[Resul
 def job_told(messages: tuple[Message, ...]) -> str:
     """A job's result, where that is what the turn is about: told, and never acted on."""
     last = messages[-1] if messages else None
-    return last.text if isinstance(last, NoteMessage) and last.text.startswith("Background job ") else ""
+    if not isinstance(last, NoteMessage) or not last.text.startswith("Background job "):
+        return ""
+    about, _, output = last.text.partition("\n\n")
+    return f"{about.partition('. ')[0]}: {output.strip() or '(no output)'}"
 
 
 def telling(result: ResultMessage) -> str:

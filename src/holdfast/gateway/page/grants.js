@@ -4,7 +4,11 @@ import { all, call } from "./api.js";
 import { fill, h, say } from "./dom.js";
 import { moment } from "./words.js";
 
-const SCOPES = { session: "in one session", folder: "in a folder", everywhere: "everywhere" };
+function scope(grant) {
+  if (grant.scope === "session") return ["in the session ", h("code", null, grant.session)];
+  if (grant.scope === "folder") return ["in the folder ", h("code", null, grant.folder), " and below"];
+  return [grant.scope];
+}
 
 export class Grants {
   constructor(app) {
@@ -24,7 +28,7 @@ export class Grants {
   card(grant) {
     const mine = this.app.me.scopes.includes("approve");
     return h("article", { class: "grant", data: { grant: grant.id } },
-      h("h2", null, h("code", null, grant.tool), " ", SCOPES[grant.scope] || grant.scope, grant.folder && [" ", h("code", null, grant.folder)]),
+      h("h2", null, h("code", null, grant.tool), " ", scope(grant)),
       h("pre", { class: "display", tabindex: "0" }, JSON.stringify(grant.arguments, null, 1)),
       h("p", { class: "dim" }, `for ${grant.requester} (${grant.boundary}) · from ${grant.session} · since ${moment(grant.granted_at)}`),
       mine && h("button", { type: "button", class: "button no", on: { click: () => this.revoke(grant) } }, "Ask again from now on"));

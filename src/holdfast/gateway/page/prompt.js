@@ -6,7 +6,7 @@
 
 import { newId, post } from "./api.js";
 import { fill, h, say } from "./dom.js";
-import { OPTIONS, away, circle, isSoon, moment } from "./words.js";
+import { OPTIONS, away, circle, inBrief, isSoon, moment } from "./words.js";
 
 const SETTLE_MS = 500;
 
@@ -64,15 +64,8 @@ export class PromptCard {
     const label = h("span", { class: "prompt-title" }, this.title());
     const about = h("span", { class: "prompt-about" }, this.over ? this.over.short : `${prompt.session} · ${away(prompt.requested_at)}`);
     const toggle = h("button", { type: "button", class: "prompt-head", "aria-expanded": String(this.open), on: { click: () => this.toggle() } },
-      label, prompt.dangerous && !this.over && h("span", { class: "badge danger" }, "dangerous"), !this.open && !this.over && h("code", { class: "prompt-peek" }, this.peek()), about);
+      label, prompt.dangerous && !this.over && h("span", { class: "badge danger" }, "dangerous"), !this.open && !this.over && h("code", { class: "prompt-peek" }, inBrief(prompt.arguments ?? prompt.display)), about);
     return h("h2", { id: `h-${prompt.id}` }, toggle);
-  }
-
-  // The most telling line, for a card that is closed. What is approved is only ever what the open card shows.
-  peek() {
-    const { arguments: given, display } = this.prompt;
-    const told = given && typeof given === "object" ? given.command ?? given.question ?? given.path ?? JSON.stringify(given) : display;
-    return String(told).replace(/\s+/g, " ").slice(0, 160);
   }
 
   facts() {

@@ -6,7 +6,7 @@ import { Follow } from "./follow.js";
 import { PromptCard } from "./prompt.js";
 import { Story } from "./story.js";
 import { timeline } from "./timeline.js";
-import { PHASES, plural, span, when } from "./words.js";
+import { PHASES, inBrief, plural, span, when } from "./words.js";
 
 const STATES = {
   proposed: "weighed", allowed: "allowed", waiting: "waits for an answer", approved: "approved", edited: "edited", running: "running", ok: "ran", error: "failed",
@@ -172,7 +172,7 @@ export class Talk {
     const shown = call.result ?? call.output;
     const key = call.call;
     const asks = call.state === "waiting" && call.asked;  // the prompt below says it all, and exactly
-    const head = h("div", { class: "call-head" }, h("code", { class: "tool" }, call.tool), !asks && h("code", { class: "args" }, call.arguments), h("span", { class: `chip-state ${tone}` }, `${state}${took}${by}`));
+    const head = h("div", { class: "call-head" }, h("code", { class: "tool" }, call.tool), !asks && h("code", { class: "args", title: call.arguments }, inBrief(call.arguments)), h("span", { class: `chip-state ${tone}` }, `${state}${took}${by}`));
     const out = shown ? h("details", { class: "output", open: this.opened?.has(key), on: { toggle: (event) => { this.opened ??= new Set(); if (event.target.open) this.opened.add(key); else this.opened.delete(key); } } },
       h("summary", null, "What came of it"), h("pre", { tabindex: "0" }, shown)) : null;
     const waits = asks ? this.card(this.promptOf(turn, call)) : call.approval ? this.cards.get(call.approval) : null;
@@ -193,13 +193,14 @@ export class Talk {
   // The picture of one turn. The last one is open until somebody folds it; earlier ones open at a press.
   picture(turn, last) {
     const open = this.unfolded.get(turn.id) ?? last;
-    const asked = turn.items.find((item) => item.kind === "asked" || item.kind === "report");
+    const asked = turn.items.find((item) => item.kind === "asked");
+    const reported = turn.items.some((item) => item.kind === "report");
     const state = turn.outcome || (turn.waiting ? "waits" : turn.open ? turn.open.label : "open");
     const fold = (event) => { event.preventDefault(); this.unfolded.set(turn.id, !open); this.drawSide(); };
     // A key counts when it goes down, once: this may be drawn anew before it comes up again.
     const key = (event) => { if (event.key === " " || event.key === "Enter") { if (event.repeat) event.preventDefault(); else fold(event); } };
     const summary = h("summary", { data: { turn: turn.id }, on: { click: fold, keydown: key } },
-      h("span", { class: "turn-name" }, asked ? asked.text : turn.id), h("span", { class: `turn-state o-${turn.outcome || (turn.waiting ? "waits" : "open")}` }, state), h("time", { class: "dim" }, turn.startedAt ? when(turn.startedAt) : ""));
+      h("span", { class: "turn-name" }, asked ? asked.text : reported ? "a job ended" : turn.id), h("span", { class: `turn-state o-${turn.outcome || (turn.waiting ? "waits" : "open")}` }, state), h("time", { class: "dim" }, turn.startedAt ? when(turn.startedAt) : ""));
     return h("details", { class: "turn-fold", open }, summary, open && timeline(turn));
   }
 

@@ -59,6 +59,14 @@ export function circle(prompt) {
   return prompt.boundary || prompt.audience || "unknown";
 }
 
+// The most telling line of a call, to know it again by. What is approved is only ever what the open prompt shows.
+export function inBrief(given) {
+  let known = given;
+  if (typeof given === "string") { try { known = JSON.parse(given); } catch { /* shown as the text it is */ } }
+  const told = known && typeof known === "object" ? known.command ?? known.question ?? known.path ?? known.text ?? JSON.stringify(known) : known;
+  return String(told === "{}" ? "" : told).replace(/\s+/g, " ").slice(0, 160);
+}
+
 export function plural(count, one, many) {
   return `${count} ${count === 1 ? one : many}`;
 }

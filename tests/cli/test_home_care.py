@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from holdfast.settings.keys import ANY, SECTIONS
 from tests.cli.conftest import Cli, everything_below
 
 
@@ -24,6 +25,13 @@ def test_a_rotation_is_no_accusation_and_hides_nothing(cli: Cli) -> None:
     assert ([each["session"] for each in listed.json["sessions"]], listed.err) == (["ops/api"], "")
     found = cli("--json", "sessions", "search", "whale")
     assert ([hit["session"] for hit in found.json["hits"]], found.err) == (["ops/api"], "")
+
+
+def test_what_holds_is_shown_to_the_last_key(cli: Cli) -> None:
+    """`config show` has every section and key that a file may have, with its default."""
+    shown = cli.json("config", "show")["settings"]
+    known = {"agents.assistant" if path[0] == "agents" else ".".join(path): keys for path, keys in SECTIONS.items() if ANY not in keys}
+    assert {section: keys.keys() for section, keys in shown.items()} == {section: keys.keys() for section, keys in known.items()}
 
 
 def test_there_is_no_key_to_rotate_without_a_home(cli: Cli) -> None:

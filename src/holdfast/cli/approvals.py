@@ -71,7 +71,7 @@ def _row(approval: "ApprovalReport") -> tuple[str, ...]:
 def _in_brief(arguments: object) -> str:
     """The most telling line, to find it again by. What is approved is only ever what `show` shows."""
     if isinstance(arguments, dict):
-        for name in ("command", "question", "path"):
+        for name in ("command", "question", "path", "task", "text"):
             if isinstance(told := arguments.get(name), str):
                 return " ".join(told.split())
     return encoded(arguments)

@@ -10,6 +10,7 @@ from holdfast.cli.running import home_of
 from holdfast.errors import Unusable
 
 if TYPE_CHECKING:
+    from holdfast.runtime.world import AgentSpec
     from holdfast.settings import Settings
 
 
@@ -57,7 +58,7 @@ def sections_of(settings: "Settings") -> dict[str, dict[str, Any]]:
 
     agents = settings.agents()
     return {
-        **{f"agents.{name}": {"model": spec.model, "instructions": spec.instructions, "tools": list(spec.tools)} for name, spec in agents.items()},
+        **{f"agents.{name}": _agent(spec) for name, spec in agents.items()},
         **{f"people.{name}": dict(identities) for name, identities in settings.people.items()},
         **{
             f"policy.{audience.value}": {tool: _rule(msgspec.to_builtins(rule)) for tool, rule in rules.items()}
@@ -74,8 +75,13 @@ def sections_of(settings: "Settings") -> dict[str, dict[str, Any]]:
             "turn_tool_calls_max": settings.turn_tool_calls_max,
             "turn_tokens_max": settings.turn_tokens_max,
             "turn_cost_max": settings.turn_cost_max,
+            "view_tokens_max": settings.view_tokens_max,
             "tool_timeout": _duration(round(settings.tool_timeout_seconds)),
+            "session_jobs_max": settings.session_jobs_max,
+            "home_jobs_max": settings.home_jobs_max,
+            "job_timeout": _duration(round(settings.job_seconds)),
         },
+        "memory": {"recall_within_ms": settings.recall_within_ms},
         "tools.shell": {"confine": settings.shell_confine},
         "secrets": {"env": list(settings.secret_names)},
         "storage": {"allow_network_filesystem": settings.allow_network_filesystem},
@@ -84,8 +90,19 @@ def sections_of(settings: "Settings") -> dict[str, dict[str, Any]]:
             "outputs": _duration(settings.retain_outputs_seconds),
             "quarantine": _duration(settings.retain_quarantine_seconds),
         },
-        "serve": {"host": settings.serve_host, "port": settings.serve_port},
+        "serve": {
+            "host": settings.serve_host,
+            "port": settings.serve_port,
+            "hosts": list(settings.serve_hosts),
+            "allow_remote": settings.serve_allow_remote,
+            "workspace": settings.serve_workspace,
+            "stop_after": _duration(settings.serve_stop_seconds),
+        },
     }
+
+
+def _agent(spec: "AgentSpec") -> dict[str, Any]:
+    return {"model": spec.model, "instructions": spec.instructions, "tools": list(spec.tools), "delegates": list(spec.delegates)}
 
 
 def _rule(rule: dict[str, Any]) -> Any:

@@ -78,7 +78,8 @@ def read_manifest(source: Path) -> Manifest:
     try:
         manifest = msgspec.json.decode((source / MANIFEST).read_bytes(), type=Manifest)
     except (OSError, msgspec.MsgspecError) as exc:
-        raise Unusable(f"{source} is no backup: {exc}", code="no_backup", hint="name a folder that `holdfast backup` made") from exc
+        why = f"{MANIFEST}: {exc.strerror}" if isinstance(exc, OSError) else str(exc)
+        raise Unusable(f"{source} is no backup ({why})", code="no_backup", hint="name a folder that `holdfast backup` made") from exc
     if manifest.format > _FORMAT:
         raise Unusable(f"{source} was made by a newer Holdfast", code="newer_version", hint="upgrade Holdfast")
     return manifest

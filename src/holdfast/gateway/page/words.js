@@ -63,7 +63,7 @@ export function circle(prompt) {
 export function inBrief(given) {
   let known = given;
   if (typeof given === "string") { try { known = JSON.parse(given); } catch { /* shown as the text it is */ } }
-  const told = known && typeof known === "object" ? known.command ?? known.question ?? known.path ?? known.text ?? JSON.stringify(known) : known;
+  const told = known && typeof known === "object" ? known.command ?? known.question ?? known.path ?? known.task ?? known.text ?? JSON.stringify(known) : known;
   return String(told === "{}" ? "" : told).replace(/\s+/g, " ").slice(0, 160);
 }
 

@@ -19,9 +19,6 @@ from holdfast.session.restoring import restore
 from holdfast.session.state import CallStatus, EndedJob, Job, SessionState, Turn
 from holdfast.session.transitions import IllegalTransition
 
-_MANNER = {"shell": frozenset({"background", "timeout_seconds"})}
-"""Arguments that say how a call is run and not what it does: a call in doubt is no less so for a twin that would run beside the turn, or longer."""
-
 
 def call_key(tool: str, arguments: str) -> str:
     """What makes two calls equal: the tool and what it would do."""
@@ -34,14 +31,18 @@ def exact_key(tool: str, arguments: str) -> str:
 
 
 def _deed(tool: str, arguments: str) -> str:
-    manner = _MANNER.get(tool)
-    if manner is None:
+    """
+    Without the arguments that say how a call is run and not what it does: one in doubt is no less so for a twin that would run beside the turn, or longer.
+
+    Named here and not above, so that a state kept by a version that knew others is not read (`snapshot.LAYOUT`).
+    """
+    if tool != "shell":
         return arguments
     try:
         values = msgspec.json.decode(arguments, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeError):
         return arguments  # it was never validated: equal to nothing but itself
-    return msgspec.json.encode({name: value for name, value in values.items() if name not in manner}).decode()
+    return msgspec.json.encode({name: value for name, value in values.items() if name not in ("background", "timeout_seconds")}).decode()
 
 
 def job_of_call(turn: Turn, event: JobSubmitted) -> Turn:

@@ -4,7 +4,7 @@ Our errors, sorted by what the caller should do next:
 * HoldfastError
   x Refused           not allowed now, nothing was written     -> tell the person      exit 6   by its code
   x Busy              couldn't try, nothing was written        -> retry later          exit 5   503
-    + NotSaved, CannotDrive, NewerVersion
+    + NotSaved (ReadOnly), CannotDrive, NewerVersion
   x Superseded        overtaken; dropped, journalled, shown    -> nothing              exit 6   410
   x Fenced            someone else drives now, we may not      -> stop this driver     exit 5   503
   x InDoubt           may or may not have happened             -> resume               exit 5   503
@@ -29,6 +29,7 @@ __all__ = [
     "InvariantBroken",
     "NewerVersion",
     "NotSaved",
+    "ReadOnly",
     "Refused",
     "Superseded",
     "Takeover",
@@ -81,6 +82,10 @@ class NotSaved(Busy):
     """The write failed, and it is durably known that nothing of it was kept."""
 
     default_code = "not_saved"
+
+
+class ReadOnly(NotSaved):
+    """Nothing can be written where the journal lies: a read-only mount, or files that are not ours to write. It can be looked at."""
 
 
 class CannotDrive(Busy):

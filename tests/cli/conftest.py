@@ -103,6 +103,12 @@ class Cli:
         assert "Traceback" not in done.stderr, done.stderr
         return Ran(done.returncode, done.stdout, done.stderr)
 
+    command = COMMAND
+
+    def shell(self, script: str) -> "subprocess.CompletedProcess[str]":
+        """For what only a shell does: redirections and pipes."""
+        return subprocess.run(["bash", "-c", script], cwd=self.cwd, env=self.env, capture_output=True, text=True, timeout=100, check=False)
+
     def json(self, *words: str, **more: Any) -> Any:
         """The object that a command prints which is expected to do its work; waiting for somebody is work done, too."""
         ran = self("--json", *words, **more)

@@ -17,10 +17,17 @@ class TestInMemoryIndex(IndexSuite):
         return InMemoryIndex()
 
 
+_KEY = os.urandom(32)
+
+
+def _keys() -> tuple[bytes, ...]:
+    return (_KEY,)
+
+
 class TestSqliteIndex(IndexSuite):
     @pytest.fixture
     def index(self, tmp_path: Path) -> Iterator[SqliteIndex]:
-        index = SqliteIndex(tmp_path / "index.db", os.urandom(32))
+        index = SqliteIndex(tmp_path / "index.db", _keys)
         yield index
         index.close()
 
@@ -31,6 +38,6 @@ class TestBypassedSqliteIndex(IndexSuite):
     @pytest.fixture
     def index(self, tmp_path: Path) -> Iterator[SqliteIndex]:
         (tmp_path / "index.db").mkdir()
-        index = SqliteIndex(tmp_path / "index.db", os.urandom(32))
+        index = SqliteIndex(tmp_path / "index.db", _keys)
         yield index
         index.close()

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.adapters.files import FileStore
 from holdfast.adapters.files.filesystems import UNSAFE, filesystem_magic
-from holdfast.errors import HoldfastError, Refused, Unusable
-from holdfast.ids import SessionId
+from holdfast.errors import CutShort, HoldfastError, Refused, Unusable
+from holdfast.ids import InstanceId, SessionId
 from holdfast.testing.loop import in_loop
 
 OPS = SessionId("ops/api")
@@ -63,6 +63,31 @@ async def test_a_segment_that_is_no_plain_file_of_ours_is_refused(files: Any, wa
         with pytest.raises(Refused):
             await store.open(OPS)
         assert not (await store.verify_session(OPS)).sealed
+
+
+@pytest.mark.parametrize("table", ["_home", "0000.anchors"])
+@pytest.mark.parametrize("way", WAYS)
+@in_loop
+async def test_an_anchor_that_is_no_plain_file_of_ours_is_refused(files: Any, way: Callable[[Path], None], table: str) -> None:
+    """An anchor that others may write says nothing: whoever holds a second name of it could take history back unseen."""
+    await files.bear(1)
+    way(files.path / "anchors" / table)
+    with pytest.raises(Refused) as caught:
+        async with files.store() as store:
+            await store.open(OPS)
+    assert caught.value.code == "unsafe_path"
+
+
+@pytest.mark.parametrize("gone", ["home/home.00000001.jsonl", "home"])
+@in_loop
+async def test_a_home_whose_journal_is_gone_is_cut_short(files: Any, gone: str) -> None:
+    """Its anchor remembers more: that is no failing disk, and no birth to be finished."""
+    await files.bear(1)
+    (files.path / gone).rename(files.path.parent / "away")
+    async with files.store() as store:
+        with pytest.raises(CutShort):
+            await store.create(SessionId("ops/new"), InstanceId("i2"), [], origin="created", by="tests")
+        assert (await store.verify_session(SessionId("_home"))).verdict == "cut_short"
 
 
 @pytest.mark.parametrize("part", ["sessions", "sessions/ops", "sessions/ops/api", "keys", "anchors", "home"])

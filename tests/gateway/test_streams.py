@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -190,6 +191,42 @@ def test_others_commands_are_followed_and_driven_by_the_server(gateway: Gateway)
         gateway.run("send", "ops/api", "what time is it", "--no-wait")
         stream.until_record("turn_ended", turn="t2")
     assert (gateway.work / "x.txt").read_text() == "from the command\n"
+
+
+def test_whoever_follows_is_told_of_a_deletion_and_of_a_seal(gateway: Gateway) -> None:
+    """Neither appends a record to the session, so only a look finds them."""
+    gateway.start()
+    alice = gateway.client(gateway.token("alice"))
+    admin = gateway.client(gateway.token("carol", scopes="read,admin"))
+    for name in ("gone", "sealed"):
+        gateway.send(alice, f"ops/{name}", "help")
+    with gateway.events(alice, "ops/gone") as gone, gateway.events(alice, "ops/sealed") as sealed:
+        for stream in (gone, sealed):
+            stream.until_record("turn_ended")
+        gateway.run("sessions", "delete", "ops/gone", "--yes")
+        assert gone.until(lambda name, _: name == "end")["reason"] == "gone"
+        _flip(Path(admin.get("/v1/sessions/ops/sealed").json()["journal"][0]), b'"text":"help')
+        assert gateway.run("send", "ops/sealed", "help", check=False)["error"]["code"] in {"sealed", "broken", "takeover"}
+        assert sealed.until(lambda name, _: name == "sealed")["code"] in {"broken", "takeover"}
+
+
+def _flip(path: Path, after: bytes) -> None:
+    """As a stranger would: one bit, in place."""
+    data = bytearray(path.read_bytes())
+    data[data.index(after) + len(after) - 1] ^= 1
+    with path.open("r+b") as file:
+        file.write(data)
+
+
+def test_settings_that_can_not_be_used_are_no_fault_of_the_request_and_tell_nobody_where_they_lie(shared: Gateway) -> None:
+    gateway = shared
+    alice = gateway.client(gateway.token("alice"))
+    gateway.settings("nonsense =")
+    refused = gateway.send(alice, "ops/api", "help")
+    assert (refused.status_code, refused.json()["code"]) == (503, "settings")
+    assert str(gateway.home) not in refused.text
+    gateway.settings("")
+    assert gateway.send(alice, "ops/api", "help").status_code == 202
 
 
 # --- a follower that is too slow, without a server

@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.adapters.models.catalogue import Catalogue
-from holdfast.adapters.models.script import END_OF_SCRIPT, ScriptFile
+from holdfast.adapters.models.script import END_OF_SCRIPT, SCRIPT_BYTES_MAX, ScriptFile
 from holdfast.errors import Unusable
 from holdfast.ids import CallId
 from holdfast.ports.model import Model, ModelFailed, ModelRequest
@@ -122,6 +123,17 @@ def test_a_malformed_line_is_refused_with_its_place(tmp_path: Path, line: str) -
     assert caught.value.code == "malformed_script"
     assert "story.jsonl, line 2: " in caught.value.message
     assert caught.value.hint
+
+
+def test_a_script_that_has_no_end_or_never_begins_is_refused(tmp_path: Path) -> None:
+    """The driver reads it between two steps: waiting for a FIFO's writer, or for the end of what has none, would hang every session it drives."""
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "long").touch()
+    os.truncate(tmp_path / "long", SCRIPT_BYTES_MAX + 1)
+    for name in (tmp_path / "fifo", tmp_path / "long", "/dev/zero", tmp_path):
+        with pytest.raises(Unusable) as refused:
+            ScriptFile(str(name)).load()
+        assert refused.value.code == "unknown_model"
 
 
 def test_a_script_is_known_by_its_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

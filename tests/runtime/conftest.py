@@ -122,7 +122,7 @@ class Stage:
                 kept: Any = InMemoryMemory(self.disk)
             else:
                 store = await FileStore.open(self.folder, clock=self.clock)
-                index = SqliteIndex(self.folder / "index.db", store.index_key())
+                index = SqliteIndex(self.folder / "index.db", store.index_keys)
                 notifier = FileNotifier(self.folder)
                 kept = SqliteMemory(self.folder / "memory.db", store.memory_key)
             memory = self.watch_memory(kept)

@@ -1,6 +1,7 @@
 """New lives: unseal, fork, export, over every store; backup and restore on files."""
 
 import asyncio
+import os
 import re
 import stat
 import subprocess
@@ -144,6 +145,10 @@ async def test_a_fork_is_a_life_of_its_own_at_a_turns_end_without_consents(stage
         assert refused.value.code == "not_a_boundary"
         await home.answer(parked.approvals[0], "approve_session", by=alice)
         end = (await home.service.show("ops/a")).seq
+        for nowhere in (end + 1, 0, -1):  # a copy up to a record that is not there would be a copy of something else than was meant
+            with pytest.raises(Refused) as refused:
+                await fork(home.service, "ops/a", "ops/b", at_seq=nowhere, by="bob")
+            assert refused.value.code == "not_a_boundary"
         report = await fork(home.service, "ops/a", "ops/b", at_seq=end, by="bob")
         assert (report.session, report.phase, report.owes) == ("ops/b", "idle", ())
         asked = await home.send("ops/b", "do it again", source=alice)
@@ -191,6 +196,21 @@ async def test_markdown_tells_people_who_asked_what_ran_and_who_approved_it(stag
 
 
 # --- backup and restore
+
+
+@pytest.mark.parametrize("name", ["backup.json", "keys/1.key", "holdfast.toml"])
+@in_loop
+async def test_nobody_waits_for_what_a_fifo_in_a_backup_might_say(files: Stage, tmp_path: Path, name: str) -> None:
+    copy = tmp_path / "copy"
+    async with files.open(files.agent([{"say": "hello"}])) as home:
+        await home.send("ops/a", "hi", source=alice)
+        await home.service.world.store.backup(copy)
+    (copy / name).unlink(missing_ok=True)
+    os.mkfifo(copy / name)
+    with pytest.raises(Refused) as refused:
+        await restore_home(copy, tmp_path / "restored", by="alice")
+    assert refused.value.code == "unsafe_path"
+    assert not (tmp_path / "restored").exists()
 
 
 def tree(folder: Path) -> dict[str, bytes]:

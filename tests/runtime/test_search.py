@@ -17,8 +17,8 @@ from tests.runtime.conftest import Stage, alice, bob
 from tests.runtime.test_import import FILE
 
 
-def searching(home: Any, place: Path) -> Any:
-    home.service.world.search = SqliteSearch(place, b"k" * 32)
+def searching(home: Any, place: Path, key: bytes = b"k" * 32) -> Any:
+    home.service.world.search = SqliteSearch(place, lambda: (key,))
     return home.service
 
 
@@ -87,6 +87,37 @@ async def test_a_deleted_broken_or_forged_file_changes_nothing(stage: Stage, tmp
         db = service.world.search._open()
         db.execute("UPDATE said SET body = replace(CAST(body AS TEXT), 'alice', 'bobby')")
         assert await found(service, "needle") == []
+
+
+@in_loop
+async def test_after_a_rotation_of_keys_everything_is_still_found(stage: Stage, tmp_path: Path) -> None:
+    """Rows under the key of before are believed no more, so their sessions are read again: nothing that was said is lost to a search."""
+    place = tmp_path / "s.db"
+    async with stage.open(stage.agent([{"say": "ok"}] * 3)) as home:
+        service = searching(home, place)
+        await home.send("ops/a", "needle", source=alice)
+        truth = await found(service, "needle")
+        service.world.search.close()
+        service = searching(home, place, b"n" * 32)
+        assert await found(service, "needle") == truth
+        await home.send("ops/a", "another needle", source=alice)
+        assert await found(service, "needle") == [("ops/a", "t2", "request"), *truth]
+
+
+@in_loop
+async def test_nobody_hides_what_was_said_by_claiming_that_it_was_read_or_with_a_row_of_their_own(stage: Stage, tmp_path: Path) -> None:
+    async with stage.open(stage.agent([{"say": "ok"}] * 4)) as home:
+        service = searching(home, tmp_path / "s.db")
+        for name in ("ops/a", "ops/b"):
+            await home.send(name, "needle", source=alice)
+        truth = await found(service, "needle")
+        db = service.world.search._open()
+        db.execute("INSERT INTO said (session, turn, at, body, mac) VALUES ('ops/x', 't1', 9e15, x'7b7d', x'00')")
+        db.execute("INSERT INTO words (rowid, text) VALUES (last_insert_rowid(), 'needle')")
+        assert await found(service, "needle", limit=2) == truth
+        db.execute("UPDATE through SET seq = 1000")
+        await home.send("ops/a", "late needle", source=alice)
+        assert set(await found(service, "needle")) == {("ops/a", "t2", "request"), *truth}
 
 
 @in_loop

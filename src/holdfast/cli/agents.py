@@ -42,7 +42,10 @@ def _load(app: str) -> "list[Agent]":
         raise
     except AttributeError as exc:
         raise Unusable(f"--app {app}: {exc}", code="bad_app", hint="check the name after the colon") from exc
-    except Exception as exc:  # whatever a module of the user's raises while it is imported
+    except (
+        Exception,
+        SystemExit,
+    ) as exc:  # whatever a module of the user's raises while it is imported; an exit code of its own would be taken for ours
         raise Unusable(
             f"--app {app}: importing {module_name} failed: {type(exc).__name__}: {exc}",
             code="bad_app",

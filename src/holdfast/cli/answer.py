@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import completing
-from holdfast.cli.options import Options, command, options_of
+from holdfast.cli.options import Options, command, options_of, refuse_blank
 from holdfast.cli.output import EXIT_OF_OUTCOME, error_fields, exit_code_of, is_sealed
 from holdfast.cli.running import driving_service, home_of, run
 from holdfast.errors import HoldfastError, Refused, Unusable
@@ -38,6 +38,7 @@ def register(approvals: typer.Typer) -> None:
         Exits as `send` does; 6 when the answer is refused (the prompt then stands as it was), 3 when other prompts of the turn still wait.
         """
         options = options_of(ctx)
+        refuse_blank(answer_id=answer_id)
         run(lambda: _answer(options, approval, option, as_, reason, arguments, digest, answer_id, wait=not no_wait))
 
 

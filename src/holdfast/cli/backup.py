@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.options import Options, command, options_of
+from holdfast.cli.options import Options, command, options_of, refuse_blank
 from holdfast.cli.running import home_of, run
 from holdfast.errors import Refused, Unusable
 
@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
         The keys are in it: whoever has DIR can make records that verify. Keep it as safe as the home itself.
         """
         options = options_of(ctx)
+        refuse_blank(folder=folder)
         run(lambda: _backup(options, Path(folder).absolute()))
 
 

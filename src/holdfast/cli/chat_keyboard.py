@@ -31,7 +31,7 @@ class Stopped(Exception):
 
 
 def check_terminal() -> None:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
         raise Unusable("chat needs a terminal to talk in", code="no_terminal", hint="`holdfast send SESSION TEXT` works without one")
 
 

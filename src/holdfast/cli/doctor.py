@@ -69,7 +69,10 @@ async def examine(home: Path) -> list[Finding]:
 
 
 def _inside(home: Path) -> list[Finding]:
-    return [*_disk(home), *_keys(home), *_sockets(home)] if home.is_dir() else []
+    try:
+        return [*_disk(home), *_keys(home), *_sockets(home)] if home.is_dir() else []
+    except OSError as exc:
+        return [Finding("home", "problem", f"{home} can't be looked into: {exc.strerror}", f"it should be yours: chmod 700 {home}, as its owner")]
 
 
 def _python() -> Finding:
@@ -222,14 +225,16 @@ async def _home_journal(store: "FileStore") -> list[Finding]:
 
 async def _sealed(store: "FileStore") -> list[Finding]:
     sessions = await store.sessions()
-    sealed = []
+    found = []
     for session in sessions:
         instance = await store.current(session)
         mark = store.seal_mark(session, instance) if instance is not None else None
         if mark is not None:
             hint = f"`holdfast verify {session}` says where; `holdfast sessions unseal {session} --reason R` goes on from what verifies"
-            sealed.append(Finding("sessions", "problem", f"{session} is sealed ({mark.code}: {mark.detail})", hint))
-    return sealed or [Finding("sessions", "ok", f"{len(sessions)}, none sealed; `holdfast verify` walks every record")]
+            found.append(Finding("sessions", "problem", f"{session} is sealed ({mark.code}: {mark.detail})", hint))
+        elif (trouble := await store.trouble_with(session)) is not None:
+            found.append(Finding("sessions", "problem", f"{session}: {trouble}", f"look who changed it; `holdfast verify {session}` says more"))
+    return found or [Finding("sessions", "ok", f"{len(sessions)}, none sealed; `holdfast verify` walks every record")]
 
 
 async def _index(home: Path, store: "FileStore") -> list[Finding]:
@@ -238,7 +243,7 @@ async def _index(home: Path, store: "FileStore") -> list[Finding]:
     path = home / "index.db"
     if not path.exists():
         return [Finding("index", "ok", "not made yet; the next list makes it")]
-    index = SqliteIndex(path, store.index_key(), all_keys=store.index_keys)
+    index = SqliteIndex(path, store.index_keys)
     try:
         behind = index.stale(await store.heads())
         owing = sum(row.owes for row in index.rows())

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from holdfast.cli.output import Output
+from holdfast.errors import Unusable
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -28,6 +29,13 @@ class Options:
 def options_of(ctx: typer.Context) -> Options:
     found = ctx.find_root().obj
     return found if isinstance(found, Options) else Options()  # the latter only while a shell asks for completions
+
+
+def refuse_blank(**given: str | None) -> None:
+    """A variable that a script forgot to set must not stand for leaving the option out."""
+    for name, value in given.items():
+        if value is not None and not value.strip():
+            raise Unusable(f"{name} is blank", code="malformed", hint="give it a value, or leave it out")
 
 
 def take_home(ctx: typer.Context, value: str | None) -> None:

@@ -10,8 +10,8 @@ import errno
 import os
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
-from typing import IO, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import IO, Any, TextIO
 
 from holdfast.errors import Busy, HoldfastError, NotSaved, Refused, Untrusted
 
@@ -127,12 +127,19 @@ class Output:
         lines = [f"error: {message}", *(f"  kept: {each}" for each in kept), *([f"hint: {hint}"] if hint else [])]
         self.note("\n".join(lines))
 
+    def stored(self, lines: Iterable[bytes]) -> None:
+        """Bytes as they are stored, and nothing else."""
+        self._written(lambda stream: stream.buffer.writelines(lines))
+
     def _write(self, text: str) -> None:
+        self._written(lambda stream: stream.write(text))
+
+    def _written(self, write: Callable[[TextIO], Any]) -> None:
         if self.closed or sys.stdout is None:
             self.closed = True
             return
         try:
-            sys.stdout.write(text)
+            write(sys.stdout)
             sys.stdout.flush()
         except BrokenPipeError:
             self.closed = True

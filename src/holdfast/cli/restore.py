@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.options import Options, command, options_of
+from holdfast.cli.options import Options, command, options_of, refuse_blank
 from holdfast.cli.running import home_of, run
 
 
@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
         are listed but not run, session grants are gone. Sealed sessions stay sealed.
         """
         options = options_of(ctx)
+        refuse_blank(folder=folder)
         run(lambda: _restore(options, Path(folder).absolute()))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import completing
-from holdfast.cli.options import Options, command, options_of
+from holdfast.cli.options import Options, command, options_of, refuse_blank
 from holdfast.cli.running import home_of, making_service, run
 from holdfast.errors import HoldfastError, Unusable
 
@@ -51,6 +51,7 @@ def register(app: typer.Typer) -> None:
         Exits 0 when the turn is completed, 3 when it waits for an approval (printed in full), 1 when it failed.
         """
         options = options_of(ctx)
+        refuse_blank(model=model, agent=agent, dedup=dedup, workspace=workspace)
         run(lambda: _send(options, session, _text(text), as_, agent, model, dedup, workspace, channel, wait=not no_wait))
 
 

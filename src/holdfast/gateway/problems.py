@@ -41,6 +41,7 @@ STATUS_OF_CODE: Mapping[str, int] = {
     "sealed": 423,
     "too_many": 429,
     "bug": 500,
+    "settings": 503,
     "not_saved": 503,
     "busy": 503,
     "in_doubt": 503,
@@ -127,6 +128,10 @@ def problem(status: int, code: str, detail: str, hint: str = "", *, secrets: Seq
 
 def problem_of(error: HoldfastError, *, secrets: Sequence[str] = ()) -> Problem:
     """A sealed session is told as `sealed`, whichever damage sealed it; the detail says which."""
+    if error.code == "settings":  # whoever runs the server mends them; where they lie, and what stands in them, is nobody else's affair
+        return problem(
+            status_of(error), "settings", "this server's settings can't be used, so nothing is decided", "whoever runs it: `holdfast config check`"
+        )
     code = "sealed" if isinstance(error, Untrusted) else error.code
     return problem(status_of(error), code, error.message, error.hint, secrets=secrets)
 

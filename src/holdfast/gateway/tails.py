@@ -175,6 +175,10 @@ class Tail:
                 self.keep(frame_from_record(record))
             self.instance = ledger.instance
 
+    def is_behind(self, instance: str | None, seq: int, *, is_sealed: bool) -> bool:
+        """Is there more to tell than the tail knows: records, a seal, another life, or none at all?"""
+        return instance != self.instance or seq > self.seq or (is_sealed and not self.is_sealed)
+
     async def move(self) -> None:
         """Take over what is new in the journal."""
         async with self._moving, self._reading, self._service.shelf.use(self.session) as ledger:
@@ -383,8 +387,9 @@ class Tails:
                 self._news.set()
 
     def look(self, heads: Heads) -> None:
-        """Journals that grew without a notice."""
-        for session, instance, seq in heads:
-            tail = self._tails.get(session)
-            if tail is not None and tail.instance is not None and (seq > tail.seq or instance != tail.instance):
+        """Journals that grew without a notice; and a deletion or a seal, which append nothing to them."""
+        known = {session: (instance, seq) for session, instance, seq in heads}
+        sealed = self._service.home.state.sealed
+        for session, tail in self._tails.items():
+            if tail.instance is not None and tail.is_behind(*known.get(session, (None, 0)), is_sealed=session in sealed):
                 self._mark(session)

@@ -293,7 +293,7 @@ class Delegation:
             if child is None or await self._world.store.current(child.session) != child.instance:
                 continue
             async with self._shelf.use(child.session) as below:
-                if below.journal.sealed is not None or below.newer is not None:
+                if below.journal.sealed is not None or below.only_read is not None:
                     continue
                 await below.look()
                 for each in below.state.turns.values():

@@ -8,7 +8,7 @@ no grant, or an answer whose grant `_settle` can still activate: it is decided b
 import asyncio
 from collections.abc import Callable, Sequence
 
-from holdfast.errors import Fenced, InDoubt, Refused
+from holdfast.errors import Fenced, InDoubt, ReadOnly, Refused
 from holdfast.ids import GrantId
 from holdfast.ports.journal_store import Draft, JournalStore, Record, Section
 from holdfast.runtime.attempt import Attempt, nothing
@@ -50,10 +50,24 @@ class HomeLedger:
         _evolve(self.state, record)
 
     async def refresh(self) -> HomeState:
-        attempt = await self._opened()
+        try:
+            attempt = await self._opened()
+        except ReadOnly:
+            return await self._looked()
         if not attempt.is_at_head():
             await attempt.write(nothing)
         return self.state
+
+    async def _looked(self) -> HomeState:
+        """Nobody can append where nothing can be written: what verifies is all there is. Whoever wants to write hears so."""
+        async with self._opening:
+            self.state = HomeState()
+            journal = await self._store.home()
+            try:
+                await journal.load(self._fold)
+            finally:
+                await journal.close()
+            return self.state
 
     async def append(self, *events: AnyHomeEvent) -> None:
         await self.choose(lambda _: events)

@@ -82,7 +82,7 @@ def _reports(ledger: Ledger, circle: Circle, *, everything: bool) -> list[JobRep
 @asynccontextmanager
 async def _looked_at(service: Service, session: SessionId) -> AsyncGenerator[Ledger, None]:
     async with service.shelf.use(session) as ledger:
-        if ledger.journal.sealed is None and ledger.newer is None:
+        if ledger.journal.sealed is None and ledger.only_read is None:
             await ledger.refresh()
             await service.jobs.settle(ledger)
         yield ledger

@@ -118,7 +118,7 @@ class JobKeeper:
     async def _look_at(self, session: SessionId) -> None:
         try:
             async with self._shelf.use(session) as ledger:
-                if ledger.newer is not None or ledger.journal.sealed is not None:
+                if ledger.only_read is not None or ledger.journal.sealed is not None:
                     self._watched.discard(session)
                     return
                 await ledger.look()

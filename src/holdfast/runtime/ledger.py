@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.errors import BrokenChain, NewerVersion, Refused
+from holdfast.errors import BrokenChain, NewerVersion, ReadOnly, Refused
 from holdfast.ids import InstanceId, SessionId, TurnId
 from holdfast.ports.journal_store import Check, Draft, Head, Journal, Record, SealMark, Section
 from holdfast.ports.snapshots import KeepsSnapshots, Snapshot
@@ -82,7 +82,8 @@ class Ledger:
         # The last record folded; and the one that the snapshot we know of stands for.
         self._last: Head | None = None
         self._kept_seq = 0
-        self.newer: NewerVersion | None = None
+        # Why this process only looks: a genuine record of a newer Holdfast, or a place where nothing can be written.
+        self.only_read: NewerVersion | ReadOnly | None = None
         self.driving = False
         # Somebody elsewhere says that something was appended; cleared by the next look.
         self.noticed = False
@@ -108,10 +109,10 @@ class Ledger:
         return ledger
 
     @classmethod
-    async def read_only(cls, journal: Journal, newer: NewerVersion) -> "Ledger":
-        """A session with a genuine record of a newer Holdfast: it can be looked at up to there, and is never written (D8)."""
+    async def read_only(cls, journal: Journal, why: NewerVersion | ReadOnly) -> "Ledger":
+        """It is never written: it holds a genuine record of a newer Holdfast (D8), up to which it can be looked at, or it lies where nothing can be."""
         ledger = cls(journal)
-        ledger.newer = newer
+        ledger.only_read = why
         await ledger._load_what_verifies()
         return ledger
 
@@ -157,8 +158,8 @@ class Ledger:
 
     @property
     def attempt(self) -> Attempt:
-        if self.newer is not None:
-            raise self.newer
+        if self.only_read is not None:
+            raise self.only_read
         if self._attempt is None:
             mark = self.journal.sealed
             why = f"{mark.code}: {mark.detail}" if mark else "it can't be written"
@@ -252,12 +253,13 @@ class Ledger:
         return evolve(state, event, seq=record.seq, at=record.at)
 
     async def refresh(self) -> None:
-        """Fold what others appended."""
-        await self.commit()
+        """Fold what others appended. Where nobody can append, what was read is all there is."""
+        if not isinstance(self.only_read, ReadOnly):
+            await self.commit()
 
     async def look(self) -> None:
         """The same where nothing needs to be verified: if nobody appended anything, it takes no lock and no other thread."""
-        if self.attempt.is_at_head():
+        if isinstance(self.only_read, ReadOnly) or self.attempt.is_at_head():
             self.noticed = False
         else:
             await self.refresh()

@@ -12,7 +12,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.errors import HoldfastError, Refused, Untrusted
+from holdfast.errors import HoldfastError, ReadOnly, Refused, Untrusted
 from holdfast.ids import ApprovalId, InstanceId, SessionId, TurnId
 from holdfast.ports.index import IndexRow, Standing
 from holdfast.ports.journal_store import Record
@@ -120,7 +120,9 @@ async def _noted(world: World, shelf: Shelf, session: SessionId) -> Standing | N
     """None for one that is sealed or unreadable: shown as such by `sessions`, never from a stale row."""
     try:
         row = await _note_one(world, shelf, session)
-    except HoldfastError:
+    except HoldfastError as exc:
+        if exc.code == "no_key":  # of none of them anybody could say what waits, and an empty list would say that nothing does
+            raise
         world.index.forget(session)
         return None
     if row is None:
@@ -134,7 +136,10 @@ async def _note_one(world: World, shelf: Shelf, session: SessionId) -> IndexRow 
     if (ledger := shelf.get(session)) is not None and ledger.journal.sealed is None:
         await ledger.refresh()
         return note(world, ledger)
-    ledger = await Ledger.open(await world.store.open(session))
+    try:
+        ledger = await Ledger.open(await world.store.open(session))
+    except ReadOnly as why:
+        ledger = await Ledger.read_only(await world.store.open(session), why)
     try:
         return note(world, ledger) if ledger.journal.sealed is None else None
     finally:

@@ -135,8 +135,9 @@ async def fork(service: Service, session: str, into: str, *, at_seq: int, by: st
         carried = await _carried(journal, until=at_seq)
     finally:
         await journal.close()
-    if not carried.at_turn_boundary or carried.last_seq == 0:
-        raise Refused(f"record {at_seq} of {source} is inside a turn", code="not_a_boundary", hint="name the seq of a turn_ended record")
+    if not carried.at_turn_boundary or not 0 < at_seq <= journal.head.seq:
+        what = "is inside a turn" if 0 < at_seq <= journal.head.seq else f"is not there; its records go from 1 to {journal.head.seq}"
+        raise Refused(f"record {at_seq} of {source} {what}", code="not_a_boundary", hint="name the seq of a turn_ended record")
     why = f"forked from {source} at {carried.last_seq} by {by}"
     return await _begin(service, target, carried, origin="fork", by=by, reason=why, from_session=source, from_instance=journal.instance, attached=())
 
@@ -255,6 +256,17 @@ async def export_lines(service: Service, session: str) -> AsyncIterator[bytes]:
         await journal.close()
 
 
+async def doubt_about(service: Service, session: str) -> str | None:
+    """Why what is exported can't be believed as it stands: it is sealed, or it can't be verified here. Exported it is all the same."""
+    try:
+        sealed = (await service.show(session)).sealed
+    except HoldfastError as exc:
+        return f"could not be verified ({exc.message})"
+    return (
+        f"is sealed ({sealed.code}: {sealed.detail}); `holdfast verify {session}` says up to where the records hold" if sealed is not None else None
+    )
+
+
 async def export_markdown(service: Service, session: str) -> str:
     """The conversation for people: who asked, what was answered, what ran and who approved it."""
     name = session_id(session)
@@ -268,6 +280,8 @@ async def export_markdown(service: Service, session: str) -> str:
         told.extend(_told(record))
     if journal.sealed is not None:
         told.append(f"\n> This session is sealed ({journal.sealed.code}: {journal.sealed.detail}). What is above is what verified.")
+    elif (doubt := await doubt_about(service, name)) is not None:
+        told.append(f"\n> What is above {doubt}.")
     return "\n".join(told) + "\n"
 
 

@@ -44,7 +44,7 @@ async def old_sessions(service: Service, *, before_ms: int, most: int | None = N
 async def _if_old(service: Service, session: SessionId, before_ms: int) -> Old | None:
     try:
         async with service.shelf.use(session) as ledger:
-            if ledger.newer is not None or ledger.journal.sealed is not None:
+            if ledger.only_read is not None or ledger.journal.sealed is not None:
                 return None
             await ledger.refresh()
             return Old(session, ledger.journal.head.seq) if _is_idle(ledger.state) and ledger.state.at < before_ms else None

@@ -145,7 +145,7 @@ class TurnDrives:
 
     async def leave(self, ledger: Ledger, driver: Driver) -> None:
         """On every way out: the claim is given up, the anchor is durable, the index knows, followers are told."""
-        if ledger.newer is not None or ledger.journal.sealed is not None or ledger.attempt.stopped is not None:
+        if ledger.only_read is not None or ledger.journal.sealed is not None or ledger.attempt.stopped is not None:
             return
         if ledger.driving and ledger.attempt.epoch is not None and driver.owns_claim:
             await driver.give_up()

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from holdfast.errors import Fenced, InDoubt, NewerVersion, Untrusted
+from holdfast.errors import Fenced, InDoubt, NewerVersion, ReadOnly, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import JournalStore
 from holdfast.runtime.ledger import Also, Ledger
@@ -66,12 +66,12 @@ class Shelf:
             ledger = await Ledger.open(await self._store.open(session))
             ledger.also = self._also
             return ledger  # noqa: TRY300
-        except NewerVersion as newer:
-            return await Ledger.read_only(await self._store.open(session), newer)
+        except (NewerVersion, ReadOnly) as why:
+            return await Ledger.read_only(await self._store.open(session), why)
 
     async def _is_spent(self, ledger: Ledger) -> bool:
         """Sealed, in doubt, or of a life that is over."""
-        if ledger.newer is not None or ledger.journal.sealed is not None or ledger.attempt.stopped is not None:
+        if ledger.only_read is not None or ledger.journal.sealed is not None or ledger.attempt.stopped is not None:
             return True
         return ledger not in self._users and await self._store.current(ledger.session) != ledger.instance
 

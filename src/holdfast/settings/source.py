@@ -10,7 +10,7 @@ import os
 import stat
 from pathlib import Path
 
-from holdfast.errors import Unusable
+from holdfast.errors import Busy, Unusable
 from holdfast.settings.reading import BYTES_MAX, settings_from_toml
 from holdfast.settings.settings import Settings
 
@@ -57,6 +57,8 @@ def _read(path: str, folder: str) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as exc:
+        if exc.errno in {errno.EMFILE, errno.ENFILE}:
+            raise Busy(f"{path} can't be read now: {exc.strerror}", hint="close sessions, or raise the limit of open files") from exc
         why = "is a symlink" if exc.errno == errno.ELOOP else f"can't be read: {exc.strerror}"
         raise Unusable(f"{path} {why}", code="settings", hint="it must be a plain file of yours that you can read") from exc
     try:

@@ -34,7 +34,7 @@ def opened(path: Path) -> Iterator[Callable[..., SqliteIndex]]:
     with contextlib.ExitStack() as stack:
 
         def open_(key: bytes = KEY) -> SqliteIndex:
-            index = SqliteIndex(path, key)
+            index = SqliteIndex(path, lambda: (key,))
             stack.callback(index.close)
             return index
 
@@ -257,7 +257,7 @@ def test_a_locked_file_is_bypassed_and_filled_later(path: Path, opened: Callable
 
 
 def test_without_its_folder_it_lives_in_memory(tmp_path: Path) -> None:
-    index = SqliteIndex(tmp_path / "absent" / "index.db", KEY)
+    index = SqliteIndex(tmp_path / "absent" / "index.db", lambda: (KEY,))
     index.put(row())
     assert list(index.rows()) == [row()]
     index.close()
@@ -288,7 +288,7 @@ from pathlib import Path
 from holdfast.adapters.files import index as module
 from holdfast.testing.index_conformance import row
 module._BUSY_MS = 60_000  # on a busy machine the other one may hold the file for longer than a turn would wait, and then it is bypassed
-index = module.SqliteIndex(Path(sys.argv[1]), bytes(range(32)))
+index = module.SqliteIndex(Path(sys.argv[1]), lambda: (bytes(range(32)),))
 for number in range(300):
     index.put(row(f"{sys.argv[2]}/{number:03d}", 1 + number % 3))
     index.put(row("ops/shared", 1 + number))
@@ -330,7 +330,7 @@ import os, signal, sys, threading
 from pathlib import Path
 from holdfast.adapters.files.index import SqliteIndex
 from holdfast.testing.index_conformance import row
-index = SqliteIndex(Path(sys.argv[1]), bytes(range(32)))
+index = SqliteIndex(Path(sys.argv[1]), lambda: (bytes(range(32)),))
 for number in range(10**9):
     index.put(row(f"ops/{number % 500:03d}", number))
     if number == 600:
@@ -364,7 +364,7 @@ from holdfast.testing.index_conformance import row
 async def main():
     store = await FileStore.open(Path(sys.argv[1]))
     journal = await born(store)
-    index = SqliteIndex(store.path / "index.db", store.index_key())
+    index = SqliteIndex(store.path / "index.db", store.index_keys)
     index.put(row(seq=journal.head.seq))
     await say(journal, "a prompt")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -378,7 +378,7 @@ async def test_a_crash_between_append_and_index_is_noticed(tmp_path: Path) -> No
     killed = subprocess.run([sys.executable, "-c", _CRASHES_BEFORE_THE_INDEX, str(tmp_path / "home")], check=False)  # noqa: ASYNC221 - nothing else runs
     assert killed.returncode == -signal.SIGKILL
     store = await FileStore.open(tmp_path / "home")
-    index = SqliteIndex(store.path / "index.db", store.index_key())
+    index = SqliteIndex(store.path / "index.db", store.index_keys)
     try:
         assert index.get(OPS) is not None
         assert list(index.stale(await store.heads())) == [OPS]
@@ -390,21 +390,37 @@ async def test_a_crash_between_append_and_index_is_noticed(tmp_path: Path) -> No
         await store.close()
 
 
+def test_a_row_of_before_a_rotation_is_not_believed_and_accuses_nobody(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A process that stays follows the rotation by itself; a row under no key of ours is still said."""
+    keys = [KEY]
+    index = SqliteIndex(path, lambda: tuple(keys))
+    index.put(row("ops/a"))
+    keys.insert(0, bytes(32))
+    assert list(index.rows()) == []
+    assert caplog.messages == []
+    index.put(row("ops/a"))
+    assert [each.session for each in index.rows()] == ["ops/a"]
+    keys[:] = [b"x" * 32]
+    assert list(index.rows()) == []
+    assert caplog.messages == ["the index has a row for 'ops/a' that is not ours"]
+    index.close()
+
+
 @in_loop
 async def test_the_key_of_the_index_is_the_homes_and_turns_with_it(tmp_path: Path) -> None:
     """Equal in every process, another one after a rotation, and nobody's when the home has lost its own."""
     here, there = await FileStore.open(tmp_path / "home"), await FileStore.open(tmp_path / "home")
-    key = here.index_key()
-    assert key == there.index_key()
+    key = here.index_keys()
+    assert key == there.index_keys()
     await here.rotate_keys(by="tests")
     await here.sessions()
-    assert here.index_key() != key
+    assert here.index_keys() != key
     await here.close()
     await there.close()
     for each in (tmp_path / "home" / "keys").iterdir():
         each.unlink()
     keyless = await FileStore.open(tmp_path / "home")
-    assert keyless.index_key() != keyless.index_key()
+    assert keyless.index_keys() != keyless.index_keys()
     await keyless.close()
 
 
@@ -415,7 +431,7 @@ async def test_an_anchor_that_was_destroyed_has_its_session_opened(tmp_path: Pat
     try:
         journal = await born(store)
         await say(journal, "one")
-        index = SqliteIndex(store.path / "index.db", store.index_key())
+        index = SqliteIndex(store.path / "index.db", store.index_keys)
         index.put(row(seq=journal.head.seq))
         assert list(index.stale(await store.heads())) == []
         table = tmp_path / "home" / "anchors" / "0000.anchors"

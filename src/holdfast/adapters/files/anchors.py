@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from holdfast.adapters.files.paths import FILE_MODE, make_folder, open_folder, read_at, write_all
+from holdfast.adapters.files.paths import make_folder, open_file, open_folder, read_at, write_all
 from holdfast.journal.anchor import ANCHOR_BYTES, Anchor, acknowledged_seq, decode_anchor, encode_slot, slot_offset
 from holdfast.journal.chain import Keyring
 from holdfast.limits import INTEGER_MAX
@@ -73,13 +73,12 @@ class AnchorTables:
             make_folder(self._home, ANCHORS)
         folder = open_folder(self._home, ANCHORS)
         try:
-            flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
             try:
-                fd = os.open(name, flags, FILE_MODE, dir_fd=folder)
-            except (PermissionError, OSError) as exc:
+                fd = open_file(folder, name, os.O_RDWR | (os.O_CREAT if create else 0))
+            except OSError as exc:
                 if create or isinstance(exc, FileNotFoundError):
                     raise
-                fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)  # a read-only mount
+                fd = open_file(folder, name, os.O_RDONLY)  # a read-only mount
             if create:
                 os.fsync(folder)
         finally:

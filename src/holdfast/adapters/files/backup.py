@@ -7,12 +7,14 @@ before the copy gets its name, so a backup is there whole or not at all. Caches,
 """
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -22,7 +24,7 @@ from holdfast.adapters.files.keys import KEYS
 from holdfast.adapters.files.memory import NAME as MEMORY
 from holdfast.adapters.files.memory import copy_memory
 from holdfast.adapters.files.outputs import OUTPUTS
-from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE
+from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE, refused
 from holdfast.adapters.files.quarantine import QUARANTINE
 from holdfast.adapters.files.store import SESSIONS, FileStore
 from holdfast.errors import Busy, Refused, Unusable
@@ -76,7 +78,8 @@ def refuse_taken(target: Path) -> None:
 
 def read_manifest(source: Path) -> Manifest:
     try:
-        manifest = msgspec.json.decode((source / MANIFEST).read_bytes(), type=Manifest)
+        with _opened(source / MANIFEST) as file:
+            manifest = msgspec.json.decode(file.read(), type=Manifest)
     except (OSError, msgspec.MsgspecError) as exc:
         why = f"{MANIFEST}: {exc.strerror}" if isinstance(exc, OSError) else str(exc)
         raise Unusable(f"{source} is no backup ({why})", code="no_backup", hint="name a folder that `holdfast backup` made") from exc
@@ -176,11 +179,26 @@ def _plain_files(folder: Path) -> Iterator[Path]:
 
 
 def _copy_file(source: Path, target: Path) -> None:
-    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-    with os.fdopen(fd, "wb") as out, source.open("rb") as data:
-        shutil.copyfileobj(data, out)
-        out.flush()
-        os.fsync(out.fileno())
+    with _opened(source) as data:
+        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        with os.fdopen(fd, "wb") as out:
+            shutil.copyfileobj(data, out)
+            out.flush()
+            os.fsync(out.fileno())
+
+
+def _opened(source: Path) -> BinaryIO:
+    """A plain file, to be read. Anything else in its place is refused, and nobody waits for what a FIFO might say."""
+    try:
+        fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as exc:
+        if exc.errno != errno.ELOOP:
+            raise
+        raise refused(str(source), "is a symlink") from exc
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise refused(str(source), "is no regular file")
+    return os.fdopen(fd, "rb")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -14,7 +14,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -71,13 +71,11 @@ _BYPASS_SECONDS = 5.0  # until the file is tried again, so that ten thousand use
 class SqliteIndex:
     """The index of one home. Threads may share it; a forked child opens the file anew."""
 
-    def __init__(self, path: Path, key: bytes, *, all_keys: Callable[[], Iterable[bytes]] = tuple) -> None:
+    def __init__(self, path: Path, keys: Callable[[], Sequence[bytes]]) -> None:
         # The folder may be reached by a symlink; the file itself never is.
         self._path = str(path.parent.resolve() / path.name)
-        self._key = key
-        # Of every generation, asked for only when a row is not of ours. What they verify is not believed either, but is nobody's forgery: it is made anew.
-        self._all_keys = all_keys
-        self._other_keys: tuple[bytes, ...] = ()
+        # Of now, the newest first: only rows under the newest are believed.
+        self._keys = keys
         self._guard = threading.RLock()
         self._db: apsw.Connection | None = None
         # Which file `_db` is, as the path named it when it was opened; and in which process.
@@ -91,7 +89,7 @@ class SqliteIndex:
     # --- the port ----------------------------------------------------------------------------------------------------
 
     def put(self, row: IndexRow, approvals: Sequence[ApprovalId] = ()) -> None:
-        values = values_of(row, self._key)
+        values = values_of(row, self._keys()[0])
         if values is None:
             _log.warning("the index keeps no row for %s: it is larger than %d bytes", row.session, PACKED_BYTES_MAX)
         places = [self._place_of(approval, row.session) for approval in approvals]
@@ -108,7 +106,7 @@ class SqliteIndex:
     def _put(self, db: "apsw.Connection", values: Values) -> None:
         """Of two processes the one that knows more wins, whoever comes last."""
         db.execute(_PUT_UNLESS_BEHIND, values)
-        if db.changes() == 0 and not verifies(db.execute(_GET, values[:1]).fetchall()[0], self._key):
+        if db.changes() == 0 and not verifies(db.execute(_GET, values[:1]).fetchall()[0], self._keys()[0]):
             db.execute(_PUT, values)
 
     def put_approval(self, approval: ApprovalId, session: SessionId) -> None:
@@ -139,7 +137,8 @@ class SqliteIndex:
 
     def survey(self) -> Iterator[Sequence[Standing]]:
         for page in self._pages(_PAGE_OF_ALL, ""):
-            yield [standing_of(found) for found in page if self._verifies(found)]
+            newest = self._keys()[0]
+            yield [standing_of(found) for found in page if verifies(found, newest) or self._verifies(found)]
 
     def _pages(self, query: str, after: str) -> Iterator[list[tuple[Any, ...]]]:
         """Between two of them no lock is held. What is out of order is left out: a file that is broken in a way SQLite does not see."""
@@ -205,25 +204,19 @@ class SqliteIndex:
             return None
 
     def _verifies(self, found: Sequence[Any]) -> bool:
-        if verifies(found, self._key):
+        newest, *older = self._keys()
+        if verifies(found, newest):
             return True
-        if not self._is_of_another_generation(found):
+        if not any(verifies(found, key) for key in older):  # of before a rotation it was ours, and accuses nobody
             _log.warning("the index has a row for %r that is not ours", found[0])
         return False
-
-    def _is_of_another_generation(self, found: Sequence[Any]) -> bool:
-        """The home's key was changed after it was written, or before this process knew."""
-        if any(verifies(found, each) for each in self._other_keys):
-            return True
-        self._other_keys = tuple(self._all_keys())
-        return any(verifies(found, each) for each in self._other_keys)
 
     def _place_of(self, approval: ApprovalId, session: SessionId) -> tuple[str, str, bytes]:
         return approval, session, self._approval_mac(approval, session)
 
     def _approval_mac(self, approval: str, session: str) -> bytes:
         name = approval.encode()
-        return blake3(b"approval %d:%s%s" % (len(name), name, session.encode()), key=self._key).digest()
+        return blake3(b"approval %d:%s%s" % (len(name), name, session.encode()), key=self._keys()[0]).digest()
 
     # --- the file ----------------------------------------------------------------------------------------------------
 

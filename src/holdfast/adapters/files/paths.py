@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-from holdfast.errors import Busy, HoldfastError, NotSaved, Refused
+from holdfast.errors import Busy, HoldfastError, NotSaved, ReadOnly, Refused
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO in a file's place must not make us wait
@@ -19,6 +19,7 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 _PLAIN = stat.S_IFREG | FILE_MODE
+READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 def refused(path: str, why: str) -> Refused:
@@ -31,6 +32,8 @@ def disk_refused(doing: str, error: OSError) -> HoldfastError:
         return Busy(f"{doing}: too many open files", hint="close sessions, or raise the limit of open files")
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return NotSaved(f"{doing}: the disk is full", hint="make room on the disk")
+    if error.errno in READ_ONLY:
+        return ReadOnly(f"{doing}: it can't be written ({error})", hint="mount it for writing, or mend who may write it; looking at it works")
     return NotSaved(f"{doing}: the disk refused ({error})", hint="look at the disk, then try again")
 
 
@@ -78,9 +81,9 @@ def make_folder(parent: int, name: str) -> None:
 
 
 def open_file(folder: int, name: str, flags: int) -> int:
-    """A checked file's descriptor; FileNotFoundError when it is absent."""
+    """A checked file's descriptor; FileNotFoundError when it is absent and not to be made."""
     try:
-        fd = os.open(name, flags | _FILE, dir_fd=folder)
+        fd = os.open(name, flags | _FILE, FILE_MODE, dir_fd=folder)
     except OSError as exc:
         if exc.errno in {errno.ELOOP, errno.EISDIR, errno.ENXIO}:
             raise refused(name, "is no regular file, or a symlink") from exc

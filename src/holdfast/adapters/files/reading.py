@@ -6,7 +6,6 @@ then the lock is taken, and what verifies is made durable before it is handed on
 """
 
 import contextlib
-import errno
 import os
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from holdfast.adapters.files.catch_up import Damaged, catch_up, read_anchor
-from holdfast.adapters.files.paths import walk
+from holdfast.adapters.files.paths import READ_ONLY, walk
 from holdfast.adapters.files.session_files import HEADER_BYTES_MAX, SessionFiles
 from holdfast.errors import Busy
 from holdfast.journal.chain import KeyMissing
@@ -23,8 +22,6 @@ from holdfast.journal.record import Record, read_unverified
 from holdfast.journal.segment import Previous, is_own
 from holdfast.journal.verify import Damage
 from holdfast.ports.journal_store import Check
-
-_READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 class Sealing(NamedTuple):
@@ -78,7 +75,7 @@ def advance(files: SessionFiles, folder: int, fence: Fence, *, writer: str, now:
             with files.locked() as held:
                 return catch_up(files, held, fence, Check.SHORT, writer=writer, now=now).records
         except OSError as exc:
-            if exc.errno not in _READ_ONLY:
+            if exc.errno not in READ_ONLY:
                 raise
     return []
 

@@ -1,14 +1,15 @@
 """
 HOME/search.db: words in what was said, in SQLite's FTS5. See `holdfast.ports.search`.
 
-A cache: a broken or foreign file is made anew. No row is believed without its MAC.
+A cache: a broken or foreign file is made anew. No row is believed without its MAC under the newest key, nor that a session was read without one: what was
+written before a rotation of keys, or changed by somebody else, is read from the journal again.
 """
 
 import contextlib
 import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
     import apsw
 
 _APPLICATION = 0x484F4C53  # "HOLS"
-_VERSION = 2  # 2: which key a session's rows are of
+_VERSION = 2
 _SCHEMA = f"""
     CREATE TABLE said (id INTEGER PRIMARY KEY, session TEXT NOT NULL, turn TEXT NOT NULL, at INTEGER NOT NULL, body BLOB NOT NULL, mac BLOB NOT NULL);
     CREATE INDEX said_turn ON said (session, turn);
     CREATE INDEX said_at ON said (at);
     CREATE VIRTUAL TABLE words USING fts5 (text, content='', contentless_delete=1, tokenize='unicode61 remove_diacritics 2');
-    CREATE TABLE through (session TEXT PRIMARY KEY, instance TEXT NOT NULL, seq INTEGER NOT NULL, key TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE through (session TEXT PRIMARY KEY, instance TEXT NOT NULL, seq INTEGER NOT NULL, mac BLOB NOT NULL) WITHOUT ROWID;
     PRAGMA application_id = {_APPLICATION};
     PRAGMA user_version = {_VERSION};
 """
@@ -43,22 +44,19 @@ _log = logging.getLogger("holdfast.files")
 class SqliteSearch:
     """Of one home. Opened at first use."""
 
-    def __init__(self, path: Path, key: bytes) -> None:
-        self._path, self._key = path, key
-        # Rows under another key, of before a rotation or of a process that does not know of it yet, are as good as none: their session is read anew.
-        self._key_name = blake3(b"whose", key=key).hexdigest(length=8)
+    def __init__(self, path: Path, keys: Callable[[], Sequence[bytes]]) -> None:
+        self._path, self._keys = path, keys
         self._guard = threading.RLock()
         self._db: apsw.Connection | None = None
 
     def through(self) -> dict[SessionId, tuple[InstanceId, int]]:
         with self._guard:
-            rows = self._all("SELECT session, instance, seq FROM through WHERE key = ?", (self._key_name,))
-            return {SessionId(name): (InstanceId(life), seq) for name, life, seq in rows}
+            rows = self._all("SELECT session, instance, seq, mac FROM through")
+        return {SessionId(name): (InstanceId(life), seq) for name, life, seq, mac in rows if mac == self._through_mac(name, life, seq)}
 
     def add(self, session: SessionId, instance: InstanceId, through: int, said: Sequence[Said]) -> None:
         with self._guard, self._transaction() as db:
-            known = db.execute("SELECT instance, key FROM through WHERE session = ?", (session,)).fetchall()
-            if known and known[0] != (instance, self._key_name):
+            if self._life(db, session) != instance:
                 self._forget(db, session)
             for each in said:
                 body = msgspec.json.encode(each)
@@ -66,7 +64,14 @@ class SqliteSearch:
                     "INSERT INTO said (session, turn, at, body, mac) VALUES (?, ?, ?, ?, ?)", (session, each.turn, each.at, body, self._mac(body))
                 )
                 db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (db.last_insert_rowid(), each.text))
-            db.execute("INSERT OR REPLACE INTO through VALUES (?, ?, ?, ?)", (session, instance, through, self._key_name))
+            mac = self._through_mac(session, instance, through)
+            db.execute("INSERT OR REPLACE INTO through VALUES (?, ?, ?, ?)", (session, instance, through, mac))
+
+    def _life(self, db: "apsw.Connection", session: SessionId) -> Any:
+        """Which one its rows are of; None when there are none, or when nobody says so whom we believe."""
+        for life, seq, mac in db.execute("SELECT instance, seq, mac FROM through WHERE session = ?", (session,)):
+            return life if mac == self._through_mac(session, life, seq) else None
+        return None
 
     def forget(self, session: SessionId) -> None:
         with self._guard, self._transaction() as db:
@@ -87,14 +92,17 @@ class SqliteSearch:
     def find(self, words: Sequence[str], *, limit: int, after: str | None = None) -> Sequence[Hit]:
         match = " ".join('"{}"'.format(word.replace('"', '""')) for word in words)
         at, row_id = _position(after)
-        with self._guard:
-            rows = self._all(_FIND, (match, at, at, row_id, limit))
-        hits = []
-        for found_id, found_at, body, mac in rows:
-            said = self._believed(body, mac)
-            if said is not None:
-                hits.append(Hit(said=said, cursor=f"{found_at}-{found_id}"))
-        return hits
+        hits: list[Hit] = []
+        while len(hits) < limit:  # each round goes on after the last row of the one before
+            with self._guard:
+                rows = self._all(_FIND, (match, at, at, row_id, limit))
+            for row_id, at, body, mac in rows:
+                said = self._believed(body, mac)
+                if said is not None:
+                    hits.append(Hit(said=said, cursor=f"{at}-{row_id}"))
+            if len(rows) < limit:
+                break
+        return hits[:limit]
 
     def close(self) -> None:
         with self._guard:
@@ -105,7 +113,7 @@ class SqliteSearch:
     # --- the file
 
     def _believed(self, body: bytes, mac: bytes) -> Said | None:
-        if not isinstance(body, bytes) or self._mac(body) != mac:
+        if not isinstance(body, bytes) or self._mac(body) != mac:  # of before a rotation: gone with the next look, which reads its session again
             _log.warning("search has a row that is not ours")
             return None
         with contextlib.suppress(msgspec.MsgspecError):
@@ -113,7 +121,10 @@ class SqliteSearch:
         return None
 
     def _mac(self, body: bytes) -> bytes:
-        return blake3(b"said " + body, key=self._key).digest()
+        return blake3(b"said " + body, key=self._keys()[0]).digest()
+
+    def _through_mac(self, session: str, instance: Any, seq: Any) -> bytes:
+        return blake3(b"through " + msgspec.json.encode((session, instance, seq)), key=self._keys()[0]).digest()
 
     def _all(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
         import apsw

@@ -31,7 +31,7 @@ from holdfast.adapters.files.journal import FileJournal, sealed_error
 from holdfast.adapters.files.lane import Lane, Request
 from holdfast.adapters.files.locks import forked
 from holdfast.adapters.files.opening import HomeOrSession
-from holdfast.adapters.files.paths import disk_refused, walk
+from holdfast.adapters.files.paths import disk_refused, open_file, walk
 from holdfast.adapters.files.reading import open_at_head, stream_what_verifies
 from holdfast.adapters.files.registry import Registry
 from holdfast.adapters.files.reserve import Reserve
@@ -92,6 +92,8 @@ class FileStore:
         # Given up when the store is closed; the kernel does the same for a process that dies.
         self.claims: set[DriverClaim] = set()
         self._home_mark: SealMark | None = None
+        # By the newest generation, which never falls; derived once.
+        self._index_keys: tuple[int, tuple[bytes, ...]] | None = None
         files = self._files(HOME_SESSION, HOME_INSTANCE, HOME_PARTS, self._tables.home_cell())
         self._home_lane = Lane(files, self)
         self._registry = Registry(files, files.fence())
@@ -206,9 +208,12 @@ class FileStore:
         self._home_journal.load_now(self._registry.fold)
 
     def _is_another_key(self) -> bool:
-        """Does the home's first segment name another key than ours?"""
-        with walk(self._home, *HOME_PARTS) as folder:
-            line = self._home_journal.files.read_segment(folder, 1, HEADER_BYTES_MAX).split(b"\n")[0]
+        """Does the home's first segment name another key than ours? One that is gone names none."""
+        try:
+            with walk(self._home, *HOME_PARTS) as folder:
+                line = self._home_journal.files.read_segment(folder, 1, HEADER_BYTES_MAX).split(b"\n")[0]
+        except FileNotFoundError:
+            return False
         record = read_unverified(line + b"\n")
         opened = read_opened(record.body) if record else None
         return opened is not None and opened.key.generation in self._keys and key_id(self._keys[opened.key.generation]) != opened.key.id
@@ -237,14 +242,19 @@ class FileStore:
     async def unsettled(self) -> Sequence[SessionId]:
         return await self.in_thread(self._unsettled_now)
 
-    def index_key(self) -> bytes:
-        """What the rows of the home's index are MACed with; without a key nobody believes any, ourselves included."""
-        key = self._keys.get(self.generation())
-        return subkey(key, "index", HOME_SESSION, HOME_INSTANCE) if key else secrets.token_bytes(KEY_BYTES)
+    def index_keys(self) -> tuple[bytes, ...]:
+        """
+        What the rows of the home's caches are MACed with, the newest first: a process that stays follows a rotation by any other.
 
-    def index_keys(self) -> list[bytes]:
-        """Of every generation that lies there now."""
-        return [subkey(key, "index", HOME_SESSION, HOME_INSTANCE) for key in key_files.load_keys(self._home).by_generation.values()]
+        Rows under an older one were ours and count for nothing any more. Without a key nobody believes any, ourselves included.
+        """
+        newest = self.generation()
+        known = self._index_keys
+        if known is None or known[0] != newest or newest not in self._keys:
+            older = [self._keys[each] for each in range(newest - 1, 0, -1) if each in self._keys]
+            made = tuple(subkey(key, "index", HOME_SESSION, HOME_INSTANCE) for key in (self._keys.get(newest), *older) if key is not None)
+            known = self._index_keys = (newest, made if newest in self._keys else (secrets.token_bytes(KEY_BYTES), *made))
+        return known[1]
 
     def memory_key(self, generation: int | None = None) -> tuple[int, bytes] | None:
         """What rows of the home's memory are MACed with: of that generation, or of the newest for writing. None: the key is not there."""
@@ -267,6 +277,26 @@ class FileStore:
     async def verify_session(self, session: SessionId) -> Verdict:
         """Walk every record, with the write lock held for the last segment. Changes nothing."""
         return await self.in_thread(lambda: self._verify_now(session))
+
+    async def trouble_with(self, session: SessionId) -> str | None:
+        """Why its files can't be used, in words, without reading what stands in them; None when they can. Changes nothing."""
+        return await self.in_thread(lambda: self._trouble_with(session))
+
+    def _trouble_with(self, session: SessionId) -> str | None:
+        created = self._registry.state.sessions.get(session)
+        if created is None:
+            return None
+        files = self._files(session, created.instance, self._parts(session), self._tables.cell(created.slot))
+        try:
+            with walk(self._home, *files.parts) as folder:
+                numbers = files.numbers(folder)
+                for number in numbers:
+                    os.close(open_file(folder, files.name(number), os.O_RDONLY))
+            return None if numbers and files.anchor.read_raw() else "its journal or its anchor is missing"
+        except Refused as exc:
+            return exc.message
+        except OSError as exc:
+            return f"{exc.strerror}: {exc.filename}"
 
     async def rotate_keys(self, *, by: str) -> int:
         """A new key generation, for every segment that is opened from now on."""

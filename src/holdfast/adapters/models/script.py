@@ -9,6 +9,7 @@ the file may have changed in between.
 
 import asyncio
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -18,12 +19,14 @@ import msgspec
 from holdfast.adapters.models.speech import speak
 from holdfast.errors import Unusable
 from holdfast.ids import short_digest
+from holdfast.limits import MIB
 from holdfast.ports.model import ModelFailed, ModelRequest, OnText
 from holdfast.session.messages import ModelAnswer, ProposedCall, ResultMessage
 
 PREFIX = "script:"
 OBJECT_PREFIX = "script-object:"
 END_OF_SCRIPT = "(end of script)"
+SCRIPT_BYTES_MAX = 16 * MIB  # a year of a chatty simulation; read whole, and kept
 
 # Waiting helps against all but an overflow, which a smaller view mends.
 MAY_PASS = {"rate_limit": True, "timeout": True, "server": True, "overflow": False}
@@ -84,18 +87,23 @@ class ScriptFile:
     def load(self) -> Script:
         """Read the file; raises `Unusable` that says what is wrong, where."""
         try:
-            with self._path.open("rb") as file:
-                status = os.fstat(file.fileno())
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO in its place must not make the driver wait
+            with os.fdopen(fd, "rb") as file:
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode):
+                    raise self._unreadable("it is no plain file")
+                if status.st_size > SCRIPT_BYTES_MAX:
+                    raise self._unreadable(f"it has {status.st_size} bytes, and {SCRIPT_BYTES_MAX} are the most")
                 state = (status.st_ino, status.st_size, status.st_mtime_ns)
                 if self._read is None or self._read[0] != state:
-                    self._read = (state, script_from_text(file.read(), where=str(self._path)))
+                    self._read = (state, script_from_text(file.read(SCRIPT_BYTES_MAX), where=str(self._path)))
         except OSError as exc:
-            raise Unusable(
-                f"the script {self._path} can't be read: {exc.strerror}",
-                code="unknown_model",
-                hint="name a readable file of JSON Lines, as script:FILE",
-            ) from exc
+            raise self._unreadable(exc.strerror or str(exc)) from exc
         return self._read[1]
+
+    def _unreadable(self, why: str) -> Unusable:
+        hint = "name a readable file of JSON Lines, as script:FILE"
+        return Unusable(f"the script {self._path} can't be read: {why}", code="unknown_model", hint=hint)
 
     async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:
         try:

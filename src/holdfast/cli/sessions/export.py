@@ -1,6 +1,5 @@
 """`holdfast sessions export`: a session as it is stored, or for people."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from holdfast.cli import completing
 from holdfast.cli.options import Options, command, options_of
+from holdfast.cli.output import encoded
 from holdfast.cli.running import looking_service, run
 from holdfast.cli.sessions import unknown
 from holdfast.errors import Unusable
@@ -36,27 +36,36 @@ def register(app: typer.Typer) -> None:
 
 async def _export(options: Options, session: str, output: str | None, markdown: bool) -> int:
     from holdfast.ids import session_id
-    from holdfast.runtime.lives import export_lines, export_markdown
+    from holdfast.runtime.lives import doubt_about, export_lines, export_markdown
 
     name = session_id(session)
     async with looking_service(options) as service:
         if service is None:
             raise unknown(name)
-        data = [(await export_markdown(service, name)).encode()] if markdown else [line async for line in export_lines(service, name)]
-        sealed = (await service.show(name)).sealed
-    _write(data, output)
-    if sealed is not None:
-        options.out.note(f"{name} is sealed ({sealed.code}: {sealed.detail}); `holdfast verify {name}` says up to where the records hold")
+        data = (
+            [_printed(options, name, await export_markdown(service, name), output)]
+            if markdown
+            else [line async for line in export_lines(service, name)]
+        )
+        doubt = await doubt_about(service, name)
+    _write(options, data, output)
+    if doubt is not None:
+        options.out.note(f"{name} {doubt}")
     if output is not None:
         options.out.result({"session": name, "file": output, "lines": sum(each.count(b"\n") for each in data)}, f"wrote {output}")
     return 0
 
 
-def _write(data: list[bytes], output: str | None) -> None:
+def _printed(options: Options, session: str, markdown: str, output: str | None) -> bytes:
+    """With --json, stdout is JSON: the text is a field there. A file holds it as it is."""
+    if options.out.json and output is None:
+        return (encoded({"session": session, "markdown": markdown}) + "\n").encode()
+    return markdown.encode()
+
+
+def _write(options: Options, data: list[bytes], output: str | None) -> None:
     if output is None:
-        sys.stdout.flush()
-        sys.stdout.buffer.writelines(data)
-        sys.stdout.buffer.flush()
+        options.out.stored(data)
         return
     try:
         with Path(output).open("xb") as file:

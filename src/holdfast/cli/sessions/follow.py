@@ -13,7 +13,7 @@ from holdfast.cli import completing
 from holdfast.cli.options import Options, command, options_of
 from holdfast.cli.running import looking_service, run
 from holdfast.cli.sessions import unknown
-from holdfast.errors import Untrusted
+from holdfast.errors import Refused, Untrusted
 
 if TYPE_CHECKING:
     from holdfast.journal.record import Record
@@ -54,6 +54,12 @@ async def _print_records(options: Options, service: "Service", session: str, aft
     from holdfast.journal.record import Record
 
     report = await service.show(session)
+    if after > report.seq:
+        raise Refused(
+            f"there is no record {after} yet in this life of {session}: its last is {report.seq}",
+            code="cursor_ahead",
+            hint="follow from the beginning, without --after",
+        )
     head, saw_an_end, ended = report.seq, False, False
     async with aclosing(service.follow(session, after=after)) as records:  # type: ignore[type-var]
         while True:

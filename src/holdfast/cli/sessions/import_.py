@@ -53,12 +53,13 @@ async def _import(options: Options, file: Path, into: str | None, asserted: str 
 
 
 def _bytes(file: Path, most: int) -> bytes:
+    """Of a pipe as of a file, no more than may be taken: what has no end has no size either."""
     try:
-        size = file.stat().st_size
-        data = file.read_bytes() if size <= most else b""
+        with file.open("rb") as opened:
+            data = opened.read(most + 1)
     except OSError as exc:
         raise Unusable(f"{file} can't be read: {exc.strerror}", code="no_file", hint="name a file of JSON Lines") from exc
-    if size > most:
+    if len(data) > most:
         raise Refused(f"{file} is larger than {most} bytes", code="too_large", hint="split it")
     return data
 

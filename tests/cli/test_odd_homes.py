@@ -1,0 +1,144 @@
+"""Homes that can only be read, that lost a key, and streams that are not there: what can be looked at is shown, nothing is written, nothing falls over."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Cli, everything_below
+
+SEVERAL = """
+import io, json, sys
+from contextlib import redirect_stdout
+from holdfast.cli.main import _run
+told = []
+for words in json.loads(sys.argv[1]):
+    out = io.BytesIO()
+    with redirect_stdout(io.TextIOWrapper(out, write_through=True)) as stream:
+        code = _run(["--json", *words])
+        stream.flush()
+    told.append([code, out.getvalue().decode()])
+print(json.dumps(told))
+"""
+
+
+def several(cli: Cli, *commands: Sequence[str], prefix: Sequence[str] = ()) -> list[tuple[int, Any]]:
+    """Commands one after the other in one process, each with its exit code and what it printed: a Python is started once."""
+    python = [*prefix, *cli.command[:1], "-c", SEVERAL, json.dumps(commands)]
+    done = subprocess.run(python, cwd=cli.cwd, env=cli.env, capture_output=True, text=True, timeout=100, check=True)
+    return [(code, [json.loads(line) for line in out.splitlines()]) for code, out in json.loads(done.stdout)]
+
+
+@pytest.fixture(scope="module")
+def born(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with two conversations and a prompt that waits; each test has a copy."""
+    folder = tmp_path_factory.mktemp("born")
+    (folder / "workspace").mkdir()
+    made = Cli(folder / "home", folder / "workspace")
+    sent = [("send", name, "hello", "--as", "alice") for name in ("notes", "other")]
+    told = several(made, *sent, ("send", "ops/api", "run: echo ran >> ran.txt", "--as", "alice"))
+    assert [code for code, _ in told] == [0, 0, 3]
+    return made.home
+
+
+@pytest.fixture
+def odd(cli: Cli, born: Path) -> Cli:
+    shutil.copytree(born, cli.home)
+    return cli
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None and not os.environ.get("CI"), reason="needs bwrap")
+def test_a_home_on_a_read_only_mount_can_be_looked_at_and_is_never_written(odd: Cli) -> None:
+    ((_, (waiting,)),) = several(odd, ("approvals", "list"))
+    asked = waiting["approvals"][0]
+    before = everything_below(odd.home)
+    looking: list[Sequence[str]] = [
+        ("sessions", "list"),
+        ("sessions", "show", "notes"),
+        ("sessions", "follow", "notes"),
+        ("sessions", "export", "notes"),
+        ("approvals", "list"),
+        ("approvals", "show", asked["id"]),
+        ("grants", "list"),
+        ("tokens", "list"),
+        ("verify",),
+    ]
+    writing: list[Sequence[str]] = [
+        ("send", "notes", "hello", "--as", "alice"),
+        ("send", "new", "hello", "--as", "alice"),
+        ("approvals", "answer", asked["id"], "approve_once", "--as", "alice"),
+        ("sessions", "cancel", "ops/api", "--as", "alice"),
+        ("tokens", "add", "t", "--as", "alice", "--scopes", "read"),
+        ("keys", "rotate"),
+    ]
+    told = several(odd, *looking, *writing, prefix=("bwrap", "--dev-bind", "/", "/", "--ro-bind", str(odd.home), str(odd.home)))
+    assert [code for code, _ in told] == [0] * len(looking) + [5] * len(writing)
+    assert {out[0]["error"]["code"] for _, out in told[len(looking) :]} == {"not_saved"}
+    assert [each["session"] for each in told[0][1][0]["sessions"]] == ["local/notes", "local/other", "ops/api"]
+    assert [each["id"] for each in told[4][1][0]["approvals"]] == [asked["id"]]
+    assert odd.ran() == 0
+    assert everything_below(odd.home) == before
+
+
+def test_a_home_that_lost_its_key_can_still_be_exported_and_says_that_nothing_was_verified(odd: Cli) -> None:
+    stored = next((odd.home / "sessions" / "local" / "notes").glob("*.jsonl")).read_bytes()
+    (odd.home / "keys" / "1.key").unlink()
+    exported = odd("--json", "sessions", "export", "notes")
+    assert (exported.code, exported.out.encode()) == (0, stored)
+    assert "could not be verified" in exported.err
+    markdown, listed, sent = several(odd, ("sessions", "export", "notes", "--markdown"), ("approvals", "list"), ("send", "notes", "hello"))
+    assert markdown[0] == 0
+    assert "could not be verified" in markdown[1][0]["markdown"]
+    # Nobody can say what waits: an empty list would say that nothing does.
+    assert [(listed[0], listed[1][0]["error"]["code"]), (sent[0], sent[1][0]["error"]["code"])] == [(6, "no_key"), (6, "no_key")]
+
+
+def test_the_doctor_finds_files_that_can_not_be_used(odd: Cli) -> None:
+    """Lists come from the index and see none of this."""
+    folder = odd.home / "sessions" / "local"
+    (folder / "notes").rename(odd.cwd / "away")
+    (folder / "notes").symlink_to(odd.cwd / "away")
+    shutil.rmtree(folder / "other")
+    ((code, (told,)),) = several(odd, ("doctor",))
+    problems = [each["detail"] for each in told["checks"] if each["state"] == "problem"]
+    assert code == 1
+    assert [each.partition(":")[0] for each in problems] == ["local/notes", "local/other"]
+
+
+def test_what_can_not_be_meant_is_refused_a_cursor_past_the_end_a_blank_option_an_app_that_exits(odd: Cli) -> None:
+    """Whoever waits after a record that is not there would miss every record up to it; a variable that was not set is no way of leaving an option out."""
+    (odd.cwd / "leaves.py").write_text("raise SystemExit(3)\n")  # told as our own code, it would say that somebody is asked
+    before = everything_below(odd.home)
+    told = several(
+        odd,
+        ("--app", "leaves:agent", "send", "notes", "hello"),
+        ("sessions", "follow", "notes", "--after", "999"),
+        ("send", "notes", "x", "--dedup", ""),
+        ("send", "notes", "x", "--model", " "),
+        ("send", "notes", "x", "--agent", ""),
+        ("send", "notes", "x", "--workspace", ""),
+        ("approvals", "answer", "a-x", "deny", "--answer-id", ""),
+        ("backup", ""),
+    )
+    assert [(code, out[0]["error"]["code"]) for code, out in told] == [(2, "bad_app"), (6, "cursor_ahead"), *[(2, "malformed")] * 6]
+    assert everything_below(odd.home) == before
+    assert [each.name for each in odd.cwd.iterdir()] == ["leaves.py"]
+
+
+def test_streams_that_are_closed_make_nothing_fall_over(odd: Cli) -> None:
+    python = " ".join(odd.command)
+    closed = odd.shell(
+        f"{python} sessions export notes >&-; echo $? >&2; {python} sessions export notes | true; echo ${{PIPESTATUS[0]}} >&2; {python} chat notes <&-; echo $? >&2"
+    )
+    assert closed.stderr.splitlines() == [
+        "0",
+        "0",
+        "error: chat needs a terminal to talk in",
+        "hint: `holdfast send SESSION TEXT` works without one",
+        "2",
+    ]

@@ -1,7 +1,6 @@
 """Homes that can only be read, that lost a key, and streams that are not there: what can be looked at is shown, nothing is written, nothing falls over."""
 
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -52,7 +51,7 @@ def odd(cli: Cli, born: Path) -> Cli:
     return cli
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None and not os.environ.get("CI"), reason="needs bwrap")
+@pytest.mark.needs_system("bwrap")
 def test_a_home_on_a_read_only_mount_can_be_looked_at_and_is_never_written(odd: Cli) -> None:
     ((_, (waiting,)),) = several(odd, ("approvals", "list"))
     asked = waiting["approvals"][0]

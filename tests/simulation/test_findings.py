@@ -8,11 +8,11 @@ import pytest
 import holdfast
 from holdfast.adapters.inmemory import InMemoryDisk, InMemoryStore
 from holdfast.adapters.inmemory.disk import Fault
-from holdfast.errors import Busy, InDoubt
+from holdfast.errors import Busy, InDoubt, Refused
 from holdfast.gateway import driving
 from holdfast.gateway.driving import Drives
 from holdfast.home import Agent
-from holdfast.ids import InstanceId, SessionId, TurnId
+from holdfast.ids import CallId, InstanceId, ReminderId, SessionId, TurnId
 from holdfast.ports.delivery import Parcel
 from holdfast.ports.journal_store import Draft, SealMark
 from holdfast.ports.model import ModelRequest, OnText
@@ -21,10 +21,11 @@ from holdfast.runtime.outbox import Outbox
 from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.shelf import Shelf
 from holdfast.session.codec import encode
-from holdfast.session.commands import QueueDelivery
-from holdfast.session.events import SessionBorn
-from holdfast.session.messages import ModelAnswer
-from holdfast.testing import ManualClock
+from holdfast.session.commands import QueueDelivery, SetReminder
+from holdfast.session.events import DelegateOf, SessionBorn
+from holdfast.session.messages import ModelAnswer, ProposedCall, ResultMessage
+from holdfast.session.schedule import Every
+from holdfast.testing import ManualClock, ScriptModel
 from holdfast.testing.loop import in_loop
 from holdfast.testing.memory_home import open_in_memory
 
@@ -155,3 +156,86 @@ async def test_a_scan_that_could_not_be_made_does_not_end_the_server(monkeypatch
             await asyncio.sleep(0)
         assert (drives.rescans, running.done(), len(tries) > 1) == (1, False, True)
         running.cancel()
+
+
+@in_loop
+async def test_a_prompt_past_its_time_that_a_drive_could_not_close_is_looked_for_again_with_the_next_scan_and_not_at_once() -> None:
+    """Somebody else drove the session just then, or the disk refused: the server scanned everything again and again without a pause, until that was over."""
+    disk, clock = InMemoryDisk(), ManualClock()
+    agent = Agent("ops", model=ScriptModel([{"call": [{"tool": "ask_person", "args": {"question": "which?"}}]}]), tools=["ask_person"])
+    async with open_in_memory(agents=[agent], disk=disk, clock=clock) as home:
+        await home.send(OPS, "go", source=holdfast.MessageSource.local("alice"))
+        clock.advance(30 * 24 * 3600)
+        driven: list[SessionId] = []
+
+        async def refuse(session: SessionId, **_: Any) -> None:
+            driven.append(session)
+            raise Busy("no space is left")
+
+        home.service.drive_all = refuse  # type: ignore[method-assign]  # as on a full disk
+        drives = Drives(home.service)
+        running = asyncio.ensure_future(drives.run())
+        for _ in range(500):  # turns of the loop; a scan takes a few
+            await asyncio.sleep(0)
+        assert (driven, drives.rescans, running.done()) == ([OPS], 1, False)
+        running.cancel()
+
+
+class Handing:
+    """Its first answer hands the work on; whoever has it says that it is done, once it may."""
+
+    name = "handing"
+    context_tokens = None
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+
+    async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:
+        on_text("")
+        if any(isinstance(message, ResultMessage) for message in request.messages):
+            return ModelAnswer(text="it was seen to")
+        if any(tool.name == "delegate_helper" for tool in request.tools):
+            return ModelAnswer(text="", calls=(ProposedCall("delegate_helper", '{"task":"see to it"}'),))
+        await self.go.wait()
+        return ModelAnswer(text="seen to")
+
+
+@in_loop
+async def test_a_message_sent_again_while_its_turn_waits_for_a_delegate_drives_on_when_that_has_ended() -> None:
+    """Whoever repeated it had claimed the session, waited with the claim for the delegate, and then for ever for a driver: itself."""
+    disk, model, alice = InMemoryDisk(), Handing(), holdfast.MessageSource.local("alice")
+    agents = [Agent("ops", model=model, delegates=["helper"]), Agent("helper", model=model)]
+    async with open_in_memory(agents=agents, disk=disk) as home:
+        await home.service.send(OPS, "go", source=alice, dedup="once", wait=False)
+        await home.service.drive_all(OPS)  # the delegate is born, and nobody drives it yet
+        model.go.set()
+        async with asyncio.timeout(20):
+            turn = await home.service.send(OPS, "go", source=alice, dedup="once")
+        assert (turn.outcome, turn.reply) == ("completed", "it was seen to")
+
+
+@in_loop
+async def test_a_delegate_sets_no_reminder() -> None:
+    """Its session is over with its one answer: the turn that came later was nobody's, and no cancel reached it."""
+    disk = InMemoryDisk()
+    parent = DelegateOf(
+        session=OPS,
+        instance=InstanceId("life-0"),
+        turn=TurnId("t1"),
+        call=CallId("c-1"),
+        path=("ops", "helper"),
+        tools=("set_reminder",),
+        prompts_max=20,
+    )
+    child = SessionId("delegate/1")
+    event = SessionBorn(session=child, instance=InstanceId("life"), origin="delegate", by="alice", parent=parent)
+    await (await InMemoryStore(disk).create(child, InstanceId("life"), [Draft(*encode(event))], origin="delegate", by="alice")).close()
+    ledger = await Ledger.open(await InMemoryStore(disk).open(child))
+    source, when = holdfast.MessageSource.local("alice"), Every(60, 0)
+    wish = SetReminder(
+        reminder=ReminderId("r-1"), text="again", schedule=when, zone=None, may_prompt=False, source=source, agent="helper", model="demo"
+    )
+    with pytest.raises(Refused) as refused:
+        await ledger.commit(wish)
+    assert (refused.value.code, ledger.state.reminders) == ("delegate_reminder", {})
+    await ledger.close()

@@ -111,7 +111,9 @@ class Drives:
         row = self._service.world.index.get(session)
         if row is None:
             return
-        if row.expires_at is not None and (self._next_expiry is None or row.expires_at < self._next_expiry):
+        # One past its time was not closed by this drive: somebody else drives, or the disk refuses. It waits for the next scan, or we would look without a pause.
+        to_come = row.expires_at is not None and row.expires_at > self._service.world.clock.now_ms()
+        if row.expires_at is not None and to_come and (self._next_expiry is None or row.expires_at < self._next_expiry):
             self._next_expiry = row.expires_at
             self._sooner.set()
         if row.remind_at is not None and (self.next_reminder is None or row.remind_at < self.next_reminder):

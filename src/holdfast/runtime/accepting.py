@@ -49,7 +49,7 @@ async def ensure_session(world: World, session: SessionId, *, by: str) -> None:
     if await world.store.current(session) is not None:
         return
     refuse_delegates_name(session)
-    instance = new_instance()
+    instance = new_instance(world.random_bytes)
     born = SessionBorn(session=session, instance=instance, origin="created", by=by)
     try:
         journal = await world.store.create(session, instance, [Draft(*encode(born))], origin="created", by=by)

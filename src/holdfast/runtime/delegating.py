@@ -59,7 +59,7 @@ class Delegation:
         """What a start would journal. The session's name follows from the call; its life is minted here, and kept by the first start that is durable."""
         agent = definition.name.removeprefix("delegate_")
         tools = tuple(sorted(name for name, tool in turn_tools(self._world, turn).items() if not is_delegate(tool)))
-        return NewDelegate(agent=agent, session=delegate_session(call), instance=new_instance(), tools=tools)
+        return NewDelegate(agent=agent, session=delegate_session(call), instance=new_instance(self._world.random_bytes), tools=tools)
 
     async def bear(self, ledger: Ledger, turn_id: TurnId, call_id: CallId) -> None:
         """See to it that the delegate's session exists, with its task. After a crash the same one is found, and not made twice."""

@@ -2,10 +2,13 @@
 
 import base64
 import secrets
+from collections.abc import Callable
 
 from holdfast.ids import InstanceId
 
+RandomBytes = Callable[[int], bytes]
 
-def new_instance() -> InstanceId:
+
+def new_instance(random_bytes: RandomBytes = secrets.token_bytes) -> InstanceId:
     """130 bits that nobody can guess: one life of a session."""
-    return InstanceId(base64.b32encode(secrets.token_bytes(17)).decode().lower()[:26])
+    return InstanceId(base64.b32encode(random_bytes(17)).decode().lower()[:26])

@@ -5,7 +5,6 @@ Everything is decided under the write lock, on the journal; here are only the lo
 """
 
 import logging
-import secrets
 from datetime import tzinfo
 from typing import NamedTuple
 
@@ -88,10 +87,10 @@ async def fire_due(world: World, ledger: Ledger) -> bool:
 
 
 async def set_by_source(
-    ledger: Ledger, wanted: Wanted, when: When, *, source: MessageSource, agent: str, model: str, workspace: Workspace | None
+    world: World, ledger: Ledger, wanted: Wanted, when: When, *, source: MessageSource, agent: str, model: str, workspace: Workspace | None
 ) -> ReminderReport:
     command = SetReminder(
-        reminder=reminder_id(ledger.instance, secrets.token_hex(16)),
+        reminder=reminder_id(ledger.instance, world.random_bytes(16).hex()),
         text=wanted.text,
         schedule=when.schedule,
         zone=when.zone,

@@ -50,6 +50,7 @@ class TurnDrives:
         await self.drive_until(ledger, driver, _over_or_parked(turn), claimed=claimed)
         if claimed and driver.owns_claim:  # over in the commit that took it in: nobody drove, and its end is still to be told
             await driver.deliver_owed()
+            await driver.give_up()  # it waits for a delegate, perhaps: a claim that is kept meanwhile keeps everybody else out, and ourselves
         while await self.moved_below(ledger, turn):
             await self.drive_until(ledger, driver, _over_or_parked(turn))
 

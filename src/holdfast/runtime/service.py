@@ -250,7 +250,9 @@ class Service:
         async with self.shelf.use(name) as ledger:
             await ledger.refresh()
             kept = accepting(self.world, ledger.state, incoming)
-            report = await reminding.set_by_source(ledger, wanted, when, source=source, agent=kept.agent, model=kept.model, workspace=kept.workspace)
+            report = await reminding.set_by_source(
+                self.world, ledger, wanted, when, source=source, agent=kept.agent, model=kept.model, workspace=kept.workspace
+            )
             await self._changed(ledger)
             return report
 

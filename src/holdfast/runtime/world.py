@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from secrets import token_bytes
 
 import msgspec
 
@@ -73,6 +74,8 @@ class World:
     """When what the model sees is made smaller: settings of now."""
     jobs: JobPlace | None = None
     """Where jobs that are processes are found again; None where there is no such place, and none are started."""
+    random_bytes: Callable[[int], bytes] = token_bytes
+    """What ids that nobody may guess are made of; a simulation brings its own, so that a seed repeats them."""
     on_job: "Callable[[SessionId, JobId, Prepared | None], None] | None" = None
     """Told of every job that this process has let go; with a Prepared, it is to be run here. Set by the service, which keeps watch."""
 

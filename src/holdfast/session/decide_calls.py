@@ -9,6 +9,7 @@ from holdfast.session.authority import LostContext, TurnContext
 from holdfast.session.closing import with_edit
 from holdfast.session.commands import DecideCalls, FinishCall, ProposeCalls, StartTool
 from holdfast.session.decide_jobs import no_job, submitting
+from holdfast.session.decide_reminders import no_reminder
 from holdfast.session.decide_turns import calls_bound, calls_made, cancelling, settle_calls, too_many_calls
 from holdfast.session.decided import NOTHING, Decided
 from holdfast.session.events import (
@@ -103,7 +104,7 @@ def _decide_one(state: SessionState, turn: Turn, call: Call, looked: Looked, com
         return _finished(turn, call, "denied", f"Not run: {turn.context.reason}.", "no_authority")
     if looked.problem is not None:
         return _problem(turn, call, looked.problem)
-    if over := _delegate_bound(state, turn, looked) or _job_bound(state, turn, looked, command.policy):
+    if over := _delegate_bound(state, turn, looked) or _job_bound(state, turn, looked, command.policy) or _reminder_bound(state, looked):
         return _finished(turn, call, "denied", f"Not run: {over[1]}.", over[0])
     context = turn.context
     verdict = _judge(state, context, call, looked, command.policy, command.grants)
@@ -155,6 +156,12 @@ def _delegate_bound(state: SessionState, turn: Turn, looked: Looked) -> tuple[st
 def _job_bound(state: SessionState, turn: Turn, looked: Looked, policy: Policy) -> tuple[str, str] | None:
     """Said before anybody is asked; the start looks again."""
     return no_job(state, policy) if looked.background and turn.loop == "ours" else None
+
+
+def _reminder_bound(state: SessionState, looked: Looked) -> tuple[str, str] | None:
+    """Said before anybody is asked, too."""
+    sets_one = looked.definition is not None and (looked.definition.kind, looked.definition.name) == ("reminder", "set_reminder")
+    return no_reminder(state) if sets_one else None
 
 
 def _found(looked: Looked) -> tuple[ToolDefinition, str, Binding]:

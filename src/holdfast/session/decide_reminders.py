@@ -12,6 +12,7 @@ from holdfast.errors import Refused, Unusable
 from holdfast.ids import InputId, ReminderId, TurnId, turn_id
 from holdfast.session.authority import Audience, LostContext, Principal, TurnContext, context_from_source, narrowed
 from holdfast.session.commands import CancelReminder, FireReminders, SetReminder
+from holdfast.session.decide_inputs import DELEGATE_HINT
 from holdfast.session.decided import Decided, refused
 from holdfast.session.events import InputAccepted, ReminderCancelled, ReminderFired, ReminderSet, SessionEvent
 from holdfast.session.evolve_inputs import dedup_key
@@ -35,6 +36,8 @@ def set_reminder(state: SessionState, command: SetReminder, now: int) -> Decided
         return Decided(outcome=IsSet(command.reminder, known.next_at))
     if command.reminder in state.reminders_over:
         return Decided(outcome=IsSet(command.reminder, None))
+    if (over := no_reminder(state)) is not None:
+        return refused(over[0], over[1], hint=DELEGATE_HINT)
     if problem := _too_much(state, command):
         return problem
     try:
@@ -62,6 +65,14 @@ def set_reminder(state: SessionState, command: SetReminder, now: int) -> Decided
         asserted_by=command.source.asserted_by if command.source is not None else None,
     )
     return Decided((event,), outcome=IsSet(command.reminder, next_at))
+
+
+def no_reminder(state: SessionState) -> tuple[str, str] | None:
+    """Why no reminder is set here, as a code and in words for the model."""
+    if state.parent is None:
+        return None
+    # Its session is over with its one answer: a turn after that would be nobody's, and whoever cancels the request would not reach it.
+    return "delegate_reminder", "a delegate sets no reminders: it is over once it has answered; leave it to the agent that asked you"
 
 
 def _anchored(schedule: Schedule, first: int) -> Schedule:
@@ -132,6 +143,9 @@ def fire_reminders(state: SessionState, command: FireReminders, now: int) -> Dec
             continue
         if isinstance(reminder.context, LostContext):
             events.append(ReminderCancelled(reminder=reminder.reminder, by=OURSELVES, reason=f"never fired: {reminder.context.reason}"))
+            continue
+        if (over := no_reminder(state)) is not None:
+            events.append(ReminderCancelled(reminder=reminder.reminder, by=OURSELVES, reason=f"never fired: {over[1]}"))
             continue
         named = reminder.schedule.time_zone if isinstance(reminder.schedule, Cron) else None
         if len(turns) >= room or (named is not None and named not in command.zones):

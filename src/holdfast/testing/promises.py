@@ -291,6 +291,7 @@ _AFTER_THE_END = (
     "ModelAnswerDropped",
     "DeliveryQueued",
     "DelegateEnded",
+    "DelegateReported",
     "JobCancelled",
     "JobEnded",
     "ReminderFired",

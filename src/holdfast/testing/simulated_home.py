@@ -16,32 +16,24 @@ import msgspec
 
 from holdfast.adapters.inmemory import Crashed, InMemoryDisk, InMemoryIndex, InMemoryStore
 from holdfast.gateway.driving import Drives
-from holdfast.ids import InstanceId, SessionId
+from holdfast.ids import InstanceId, SessionId, TurnId
 from holdfast.ports.delivery import Parcel
 from holdfast.ports.journal_store import Draft, Record
-from holdfast.ports.tools import ToolCall
+from holdfast.ports.tools import ProcessFacts, ToolCall
 from holdfast.runtime.service import Service
-from holdfast.runtime.world import AgentSpec, ModelTimes, World
+from holdfast.runtime.world import ModelTimes, World
 from holdfast.session.codec import encode
 from holdfast.session.compaction import CompactionRules
 from holdfast.session.events import SessionBorn
-from holdfast.session.policy import Policy
-from holdfast.testing.simulated_ports import (
-    TOOL_NAMES,
-    Chaos,
-    Mortal,
-    OneModel,
-    SimulatedClock,
-    SimulatedModel,
-    SimulatedNotifier,
-    SimulatedPost,
-    SimulatedStore,
-    channels_of,
-    simulated_tools,
-)
+from holdfast.testing.simulated_jobs import DigTool, JobTable, SimulatedJobs
+from holdfast.testing.simulated_kinds import Has, agents_of, kind_of, policy_of, sessions_of
+from holdfast.testing.simulated_memory import RECALL_SECONDS, Search, SimulatedMemory, place_canaries
+from holdfast.testing.simulated_model import OneModel, SimulatedModel
+from holdfast.testing.simulated_ports import Chaos, Mortal, SimulatedClock, SimulatedNotifier, SimulatedPost, SimulatedStore, channels_of
+from holdfast.testing.simulated_tools import simulated_functions, toolbox_of
 
-SESSIONS = (SessionId("ops/api"), SessionId("ops/web"))
 SERVERS = 2
+_BOOT = "this-boot"
 _T = TypeVar("_T")
 
 
@@ -58,21 +50,35 @@ class Ran(NamedTuple):
     requester: str | None
     audience: str
     boundary: str
+    tool: str
+
+
+class Shown(NamedTuple):
+    """Canaries that stood in a model's request; of no turn when nobody can say of which."""
+
+    session: SessionId | None
+    turn: TurnId | None
+    canaries: frozenset[str]
 
 
 class SimulatedHome:
     """What outlives processes."""
 
     def __init__(self, seed: int) -> None:
+        self.kind = kind_of(seed)
         self.chaos = Chaos(seed)
         self.disk = InMemoryDisk()
         self.index = InMemoryIndex()
-        self.policy = Policy()
+        self.policy = policy_of(self.kind)
         self.compaction = CompactionRules()
-        self.tools = simulated_tools(self.chaos, self.effect)  # one program, in every process
+        self.agents = agents_of(self.kind)
+        self.functions = simulated_functions(self.chaos, self.effect)  # one program, in every process
         self.processes: list[Process] = []
         self.ran: list[Ran] = []
         self.broken: list[str] = []
+        self.shown: list[Shown] = []
+        self.searches: list[Search] = []
+        self.jobs = JobTable(self.disk, self.chaos, self.effect, self.broken)
         self.arrived: Counter[str] = Counter()
         self.deaths = 0
         self._numbers = 0
@@ -80,15 +86,22 @@ class SimulatedHome:
     async def begin(self) -> None:
         """Sessions with ids that a seed repeats."""
         store = InMemoryStore(self.disk, clock=SimulatedClock(), name="birth")
-        for number, session in enumerate(SESSIONS):
+        for number, session in enumerate(sessions_of(self.kind)):
             instance = InstanceId(f"life-{number}")
             born = SessionBorn(session=session, instance=instance, origin="created", by="alice")
             await store.create(session, instance, [Draft(*encode(born))], origin="created", by="alice")
         await store.close()
+        if Has.MEMORY in self.kind:
+            place_canaries(self.disk)
+
+    def sessions(self) -> list[SessionId]:
+        """Those that there are by now, delegates' included, in the order of their births. Bytes that the home never heard of are no session."""
+        births = (entry.body for entry in self.disk.home.entries if b'"session_created"' in entry.header)
+        return [SessionId(msgspec.json.decode(body)["session"]) for body in births]
 
     def process(self) -> "Process":
         self._numbers += 1
-        made = Process(self, f"process-{self._numbers}")
+        made = Process(self, self._numbers)
         self.processes.append(made)
         return made
 
@@ -98,14 +111,17 @@ class SimulatedHome:
     def servers(self) -> "list[Process]":
         return [each for each in self.living() if each.is_serving]
 
-    def effect(self, call: ToolCall) -> None:
+    def effect(self, call: ToolCall, tool: str) -> None:
         """T1: whatever happens in the world has its durable start."""
         wanted = call.call.encode()
         entries = self.disk.living(call.session).entries
         started = any(b'"tool_started"' in entry.header and wanted in entry.body for entry in entries)
         if not started:
             self.broken.append(f"T1: {call.call} has an effect before its start is durable")  # raised here, it would be the tool's own failure
-        self.ran.append(Ran(call.session, call.call, call.turn, call.requester, call.audience, call.boundary))
+        self.ran.append(Ran(call.session, call.call, call.turn, call.requester, call.audience, call.boundary, tool))
+
+    def canaries(self, session: SessionId | None, turn: TurnId | None, found: frozenset[str]) -> None:
+        self.shown.append(Shown(session, turn, found))
 
     def arrive(self, parcel: Parcel) -> None:
         self.arrived[parcel.delivery] += 1
@@ -122,9 +138,10 @@ class SimulatedHome:
 class Process:
     """One process. Everything that it does is in `tasks`; killing it cancels them, and its ports are dead before they hear of it."""
 
-    def __init__(self, home: SimulatedHome, name: str) -> None:
+    def __init__(self, home: SimulatedHome, number: int) -> None:
         self.home = home
-        self.name = name
+        self.name = f"process-{number}"
+        self.facts = ProcessFacts(boot_id=_BOOT, group=number, start_time=number)
         self.is_alive = True
         self.is_open = asyncio.Event()
         self.is_serving = False
@@ -137,14 +154,17 @@ class Process:
     def _world(self) -> World:
         home, chaos = self.home, self.home.chaos
         index: Any = Mortal(self, lambda: home.index)
+        kept = SimulatedMemory(home.disk, chaos, home.searches) if Has.MEMORY in home.kind else None
+        memory: Any = Mortal(self, lambda: kept) if kept is not None else None
+        dig = DigTool(home.functions.dig, self, home.jobs, chaos)
         return World(
             store=SimulatedStore(self, home.disk, chaos, self.clock, self.name),
-            models=OneModel(SimulatedModel(chaos)),
-            tools=home.tools,
+            models=OneModel(SimulatedModel(chaos, home.kind, home.canaries)),
+            tools=toolbox_of(home.functions, dig, home.kind, memory, self.clock.now_ms),
             notifier=SimulatedNotifier(self, home.disk, chaos),
             clock=self.clock,
             index=index,
-            agents={"ops": AgentSpec(name="ops", model="dice", tools=TOOL_NAMES)},
+            agents=home.agents,
             default_agent="ops",
             policy=lambda: home.policy,
             folder_identity=lambda _: "1:1",
@@ -152,6 +172,10 @@ class Process:
             model_times=ModelTimes(first_token_seconds=10.0, gap_seconds=6.0, retry_seconds=0.5),
             channels=channels_of(SimulatedPost(chaos, home.arrive)),
             compaction=lambda: home.compaction,
+            memory=memory,
+            recall_seconds=RECALL_SECONDS,
+            jobs=SimulatedJobs(self, home.jobs, chaos),
+            random_bytes=chaos.random_bytes,
         )
 
     # --- living
@@ -249,11 +273,12 @@ async def keep_serving(home: SimulatedHome, is_over: asyncio.Event) -> None:
         over.cancel()
         process.leave()
         await running
-        await asyncio.sleep(home.chaos.dice.uniform(0, 2))
+        # The next one comes at once, or after a downtime in which reminders become due and jobs end.
+        await asyncio.sleep(home.chaos.dice.uniform(10, 40) if home.chaos.strikes(0.15) else home.chaos.dice.uniform(0, 2))
 
 
 def bodies(records: Iterable[Record], kind: str) -> list[dict[str, Any]]:
     return [msgspec.json.decode(each.body) for each in records if each.type == kind]
 
 
-__all__ = ["SERVERS", "SESSIONS", "Crashed", "Gone", "Process", "Ran", "SimulatedHome", "a_command", "bodies", "keep_serving"]
+__all__ = ["SERVERS", "Crashed", "Gone", "Process", "Ran", "SimulatedHome", "a_command", "bodies", "keep_serving"]

@@ -1,36 +1,28 @@
 """
 Every port of the runtime, made to fail by dice: stores that are slow, busy, in doubt or deadly, notices that are lost, late or doubled, clocks that jump,
-models that fail, fall silent or ask for nonsense, tools that hang, channels that lose things. Equal seeds fail equally.
+channels that lose things. Models, tools, jobs and memory have files of their own. Equal seeds fail equally.
 
 A port belongs to one simulated process. Once that is dead, none of them does anything: what a dying program still tries while it unwinds reaches nobody.
 """
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.adapters.inmemory import Crashed, InMemoryDisk, InMemoryJournal, InMemoryNotifier, InMemoryStore
 from holdfast.adapters.inmemory.disk import Fault
-from holdfast.adapters.tools.python import tool
-from holdfast.adapters.tools.questions import ask_person
-from holdfast.adapters.tools.toolbox import Toolbox
-from holdfast.errors import Busy, Unusable
-from holdfast.ids import SessionId
+from holdfast.errors import Busy
+from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.clock import Clock
 from holdfast.ports.delivery import Channel, DeliveryInDoubt, NotDelivered, Parcel
-from holdfast.ports.journal_store import Appended, Check, Decide, Head
-from holdfast.ports.model import Model, ModelFailed, ModelRequest, OnText
-from holdfast.ports.tools import Tool, ToolCall
-from holdfast.session.messages import FailureKind, ModelAnswer, ProposedCall, Usage
-from holdfast.testing.promises import check_view
+from holdfast.ports.journal_store import Appended, Check, Decide, Draft, Head
 
 if TYPE_CHECKING:
     from holdfast.testing.simulated_home import Process
 
 START_MS = 1_700_000_000_000
 FAULTS = tuple(Fault)
-_FAILURES: tuple[FailureKind, ...] = ("server", "rate_limit", "timeout", "overflow")
 
 
 class Chaos:
@@ -45,6 +37,10 @@ class Chaos:
         struck = not self.is_over and self.dice.random() < chance
         self.faults += struck
         return struck
+
+    def random_bytes(self, count: int) -> bytes:
+        """Ids that nobody may guess, which a seed repeats."""
+        return self.dice.randbytes(count)
 
     async def dawdle(self, seconds_max: float, chance: float) -> None:
         """Take a while, at times."""
@@ -100,6 +96,14 @@ class SimulatedStore(InMemoryStore):
             self.process.die()  # it found damage, and the home could not be told
             raise
 
+    async def create(self, session: SessionId, instance: InstanceId, first: Sequence[Draft], *, origin: str, by: str) -> InMemoryJournal:
+        await self.chaos.dawdle(0.5, 0.2)
+        try:
+            return _shaky(await super().create(session, instance, first, origin=origin, by=by))
+        except Crashed:
+            self.process.die()  # in the middle of a birth
+            raise
+
     async def home(self) -> InMemoryJournal:
         return _shaky(await super().home())
 
@@ -137,93 +141,6 @@ class Mortal:
         if not self._process.is_alive:
             raise Crashed
         return getattr(self._reach(), name)
-
-
-class SimulatedModel:
-    """Says little, asks for tools often, and fails in every way there is. Once faults have stopped it says that it is done."""
-
-    name = "dice"
-    context_tokens = 4_000
-
-    def __init__(self, chaos: Chaos) -> None:
-        self._chaos = chaos
-
-    async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:
-        check_view(request.messages)  # T5, in every request that is ever made
-        chaos, dice = self._chaos, self._chaos.dice
-        await asyncio.sleep(dice.uniform(0, 1))
-        if chaos.strikes(0.03):
-            await asyncio.sleep(10_000)  # never comes back: the runtime's own limit ends it
-        if chaos.strikes(0.08):
-            raise ModelFailed(dice.choice(_FAILURES), "dice", may_pass=dice.random() < 0.8)
-        usage = Usage(input_tokens=100, output_tokens=10)
-        if not request.tools:
-            return ModelAnswer(text="they talked", usage=usage)
-        on_text("so")
-        await chaos.dawdle(3, 0.3)
-        if chaos.is_over or dice.random() < 0.4:
-            return ModelAnswer(text="so be it", usage=usage)
-        return ModelAnswer(text="", calls=tuple(_call(dice) for _ in range(dice.choice((1, 1, 2, 3)))), usage=usage)
-
-
-def _call(dice: random.Random) -> ProposedCall:
-    name = dice.choice(("act", "act", "tidy", "look", "charge", "ask_person", "nosuch"))
-    if name == "ask_person":
-        return ProposedCall(name, '{"question":"which?","choices":["left","right"]}')
-    return ProposedCall(name, dice.choice(('{"what":"a"}',) * 5 + ('{"what":"b"}', '{"what":1}', "{broken")))
-
-
-class OneModel:
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    def resolve(self, name: str) -> Model:
-        if name != self._model.name:
-            raise Unusable(f"there is no model {name!r}", code="unknown_model")
-        return self._model
-
-
-Effect = Callable[[ToolCall], None]
-
-
-def simulated_tools(chaos: Chaos, effect: Effect) -> Toolbox:
-    """One of each contract; `act` and `charge` ask, `tidy` must not run twice and asks nobody. `effect` is what the world remembers."""
-
-    async def work(call: ToolCall, what: str) -> str:
-        await chaos.dawdle(3, 0.5)
-        effect(call)
-        await chaos.dawdle(3, 0.5)
-        if chaos.strikes(0.03):
-            await asyncio.sleep(10_000)
-        if chaos.strikes(0.1):
-            raise ValueError("dice")
-        return f"done: {what}"
-
-    @tool
-    async def act(what: str, call: ToolCall) -> str:
-        """Can't be undone."""
-        return await work(call, what)
-
-    @tool(mode="auto")
-    async def tidy(what: str, call: ToolCall) -> str:
-        """Can't be undone, and asks nobody."""
-        return await work(call, what)
-
-    @tool(contract="pure", mode="auto", audience="public")
-    async def look(what: str, call: ToolCall) -> str:
-        """Only look."""
-        return await work(call, what)
-
-    @tool(contract="idempotent", audience="team")
-    async def charge(what: str, call: ToolCall) -> str:
-        """May be repeated with its key."""
-        return await work(call, what)
-
-    tools: list[Tool] = [act, tidy, look, charge, ask_person()]
-    return Toolbox(tools)
-
-
-TOOL_NAMES = ("act", "tidy", "look", "charge", "ask_person")
 
 
 class SimulatedPost:

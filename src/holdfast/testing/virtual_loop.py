@@ -1,14 +1,19 @@
 """
 An event loop whose time is made up: when nothing can run, the clock jumps to the next moment at which something can. Nobody sleeps.
 
-Callbacks run in the order in which they became due, so equal seeds live equal lives. There are no files, no sockets and no threads in here;
-a loop in which everybody waits for something that nobody will do is `Stuck`, which a real one would never tell.
+Callbacks run in the order in which they became due, so equal seeds live equal lives. There are no files, no sockets and no threads in here: work that
+would go to a thread is done at once, and its outcome comes once the time is over that it says to have taken (`take`).
+A loop in which everybody waits for something that nobody will do is `Stuck`, which a real one would never tell.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
+
+from holdfast.adapters.tools.threads import OwnedThreads
 
 _T = TypeVar("_T")
 TURNS_AT_ONCE_MAX = 20_000  # work that takes no time takes a few hundred
@@ -69,10 +74,25 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._selector = _NothingElse(self)
         self._made = count(1)
         self.set_task_factory(lambda loop, coro, **more: _NumberedTask(next(self._made), coro, loop=loop, **more))
+        self._taken = 0.0  # by the work that is being done instead of in a thread
         self._clock_resolution = 1e-6  # timers this close together are due together; jumps by rounded sums must reach their end
 
     def time(self) -> float:
         return self.now
+
+    def take(self, seconds: float) -> None:
+        """Said by blocking work: this long it would have blocked its thread."""
+        self._taken += seconds
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]  # variadics
+        del executor  # there are none
+        future, self._taken = self.create_future(), 0.0
+        try:
+            settle = partial(future.set_result, func(*args))
+        except BaseException as exc:  # noqa: BLE001  handed to whoever awaits, as a thread's is
+            settle = partial(future.set_exception, exc)
+        self.call_later(self._taken, lambda: None if future.done() else settle())
+        return future
 
     def _process_events(self, event_list: list[Any]) -> None:
         """There are none."""
@@ -83,5 +103,21 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 def run_virtually(main: Coroutine[Any, Any, _T]) -> _T:
     """Like `asyncio.run`, on a loop of this kind."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with _no_threads(), asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
+
+
+@contextmanager
+def _no_threads() -> Iterator[None]:
+    """Tools that block have threads of their own, which know nothing of this loop's time."""
+    kept = OwnedThreads.run
+    OwnedThreads.run = _without_a_thread  # type: ignore[assignment, method-assign]  # for as long as this loop runs
+    try:
+        yield
+    finally:
+        OwnedThreads.run = kept  # type: ignore[method-assign]
+
+
+async def _without_a_thread(_: OwnedThreads, function: Callable[[], _T]) -> _T:
+    done: _T = await asyncio.get_running_loop().run_in_executor(None, function)
+    return done

@@ -184,11 +184,13 @@ def _write(disk: InMemoryDisk, life: Life, entries: Sequence[Entry]) -> None:
             raise NotSaved(f"nothing of {len(entries)} records of {life.session} was saved")
         case Fault.IN_DOUBT_WRITTEN | Fault.CRASH_WRITTEN:
             life.entries.extend(entries)
+        case Fault.IN_DOUBT_PARTLY | Fault.CRASH_PARTLY:
+            life.entries.extend(entries[: len(entries) // 2])
         case Fault.IN_DOUBT_NOT_WRITTEN | Fault.CRASH_NOT_WRITTEN | Fault.BUSY:
             pass
-    if fault in {Fault.IN_DOUBT_WRITTEN, Fault.IN_DOUBT_NOT_WRITTEN}:
+    if fault in {Fault.IN_DOUBT_WRITTEN, Fault.IN_DOUBT_NOT_WRITTEN, Fault.IN_DOUBT_PARTLY}:
         raise InDoubt(f"{len(entries)} records of {life.session} may or may not be saved", hint="reopen the session")
-    if fault in {Fault.CRASH_WRITTEN, Fault.CRASH_NOT_WRITTEN}:
+    if fault in {Fault.CRASH_WRITTEN, Fault.CRASH_NOT_WRITTEN, Fault.CRASH_PARTLY}:
         raise Crashed
 
 

@@ -40,8 +40,10 @@ class Fault(Enum):
     NOT_SAVED = "not_saved"
     IN_DOUBT_WRITTEN = "in_doubt_written"
     IN_DOUBT_NOT_WRITTEN = "in_doubt_not_written"
+    IN_DOUBT_PARTLY = "in_doubt_partly"  # the first half of the records, whole: what a cut tail leaves
     CRASH_WRITTEN = "crash_written"
     CRASH_NOT_WRITTEN = "crash_not_written"
+    CRASH_PARTLY = "crash_partly"
 
 
 AT_LOCK = frozenset({Fault.BUSY})
@@ -182,6 +184,10 @@ class InMemoryDisk:
             return self.home
         lives = [life for (name, _), life in self.lives.items() if name == session and not life.deleted]
         return lives[-1]
+
+    def rob(self, session: SessionId) -> None:
+        """Take the claim from whoever drives, who is not told: somebody removed the folder that is locked, or a lease ran out."""
+        self.living(session).driver = None
 
     def flip(self, session: SessionId, seq: int) -> None:
         """Change one byte of a stored body; its length stays."""

@@ -1,0 +1,98 @@
+"""
+Tools made of dice: one of each contract, slow, failing and hanging; `effect` is what the world remembers of each.
+
+The functions are one program in every process. What reaches a port (memory, the clock, the machine's jobs) is made for each process, and dies with it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from holdfast.adapters.tools.delegates import delegate_tool
+from holdfast.adapters.tools.job_tools import job_status
+from holdfast.adapters.tools.memory import recall, remember
+from holdfast.adapters.tools.python import PythonTool, tool
+from holdfast.adapters.tools.questions import ask_person
+from holdfast.adapters.tools.reminders import cancel_reminder, list_reminders, set_reminder
+from holdfast.adapters.tools.toolbox import Toolbox
+from holdfast.ids import CallId
+from holdfast.ports.tools import ProcessFacts, Tool, ToolCall
+from holdfast.testing.simulated_kinds import Has
+from holdfast.testing.simulated_ports import Chaos
+
+Effect = Callable[[ToolCall, str], None]
+HAVE_EFFECTS = ("act", "tidy", "look", "charge", "vault", "brew", "dig")
+
+
+class Functions(NamedTuple):
+    plain: tuple[Tool, ...]
+    dig: PythonTool[Any, Any]  # what `DigTool` makes jobs of
+
+
+class SimulatedToolbox(Toolbox):
+    def end_survivors(self, call: CallId, facts: ProcessFacts | None) -> int:
+        del call, facts  # functions die with their process, and this machine's real processes are none of ours
+        return 0
+
+
+def simulated_functions(chaos: Chaos, effect: Effect) -> Functions:
+    """`act`, `vault` and `charge` ask; `tidy` must not run twice and asks nobody; `brew` and `dig` go on in the background."""
+
+    async def work(call: ToolCall, name: str, what: str) -> str:
+        await chaos.dawdle(3, 0.5)
+        effect(call, name)
+        await chaos.dawdle(3, 0.5)
+        if chaos.strikes(0.03):
+            await asyncio.sleep(10_000)
+        if chaos.strikes(0.1):
+            raise ValueError("dice")
+        return f"done: {what}"
+
+    @tool
+    async def act(what: str, call: ToolCall) -> str:
+        """Can't be undone."""
+        return await work(call, "act", what)
+
+    @tool(mode="auto")
+    async def tidy(what: str, call: ToolCall) -> str:
+        """Can't be undone, and asks nobody."""
+        return await work(call, "tidy", what)
+
+    @tool(contract="pure", mode="auto", audience="public")
+    async def look(what: str, call: ToolCall) -> str:
+        """Only look."""
+        return await work(call, "look", what)
+
+    @tool(contract="idempotent", audience="team")
+    async def charge(what: str, call: ToolCall) -> str:
+        """May be repeated with its key."""
+        return await work(call, "charge", what)
+
+    @tool(mode="auto", audience="public")
+    async def vault(what: str, call: ToolCall) -> str:
+        """For nobody: the agent that people ask lacks it."""
+        return await work(call, "vault", what)
+
+    @tool(mode="auto", audience="team", background=True)
+    async def brew(what: str, call: ToolCall) -> str:
+        """Goes on in the background, as a task of the program."""
+        return await work(call, "brew", what)
+
+    @tool(mode="auto", audience="team", background=True)
+    async def dig(what: str, call: ToolCall) -> str:
+        """Goes on in the background, as a process of its own."""
+        return await work(call, "dig", what)
+
+    return Functions((act, tidy, look, charge, vault, brew, ask_person()), dig)
+
+
+_ALIKE: tuple[Tool, ...] = (delegate_tool("helper"), delegate_tool("scout"), cancel_reminder(), list_reminders(), job_status())
+"""What reaches no port of a process."""
+
+
+def toolbox_of(functions: Functions, dig: Tool, kind: frozenset[Has], memory: Any, now_ms: Callable[[], int]) -> SimulatedToolbox:
+    """One process's. Agents name what they have; that more is here makes nothing callable."""
+    own: list[Tool] = [remember(memory, now_ms), recall(memory)] if Has.MEMORY in kind else []
+    if Has.REMINDERS in kind:
+        own.append(set_reminder(now_ms))
+    return SimulatedToolbox((*functions.plain, dig, *_ALIKE, *own))

@@ -16,6 +16,8 @@ from holdfast.ids import CallId, InstanceId, ReminderId, SessionId, TurnId
 from holdfast.ports.delivery import Parcel
 from holdfast.ports.journal_store import Draft, SealMark
 from holdfast.ports.model import ModelRequest, OnText
+from holdfast.runtime.job_verbs import Circle, list_jobs
+from holdfast.runtime.jobs import hosted_here
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.outbox import Outbox
 from holdfast.runtime.secrecy import Secrecy
@@ -239,3 +241,31 @@ async def test_a_delegate_sets_no_reminder() -> None:
         await ledger.commit(wish)
     assert (refused.value.code, ledger.state.reminders) == ("delegate_reminder", {})
     await ledger.close()
+
+
+@in_loop
+async def test_a_job_cut_off_before_its_first_step_is_not_thought_to_run() -> None:
+    """The home was left at once, just when the job was let go; whoever opened it again in the same program waited for that job for ever."""
+
+    @holdfast.tool(mode="auto", background=True)
+    async def brew() -> str:
+        """Never comes so far."""
+        return "brewed"
+
+    model = ScriptModel([{"call": [{"tool": "brew"}]}, "it brews", "it is known"])
+    disk, agent, before = InMemoryDisk(), Agent("ops", model=model, tools=[brew]), hosted_here()
+    async with open_in_memory(agents=[agent], disk=disk) as home:
+        let_go = home.service.world.on_job
+
+        def and_leave(*given: Any) -> None:
+            assert let_go is not None
+            let_go(*given)
+            home.service.jobs.leave(at_once=True)
+
+        home.service.world.on_job = and_leave
+        await home.send(OPS, "brew", source=holdfast.MessageSource.local("alice"))
+    assert hosted_here() == before
+    async with open_in_memory(agents=[agent], disk=disk) as home:
+        await home.resume(OPS)
+        (job,) = await list_jobs(home.service, Circle.local("alice"), session=OPS, everything=True)
+        assert (job.state, job.outcome) == ("ended", "in_doubt")

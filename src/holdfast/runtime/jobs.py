@@ -82,7 +82,9 @@ class JobKeeper:
         """A job of this process runs from now on; with a Prepared, here."""
         if task is not None and self._group is not None:
             _HOSTED.add(job)
-            self._hosted[job] = self._group.create_task(self._host(session, job, task), name=f"{session} {job}")
+            hosted = self._hosted[job] = self._group.create_task(self._host(session, job, task), name=f"{session} {job}")
+            # One that is cut off before its first step never comes to its own end, and would be thought to run for as long as this process lives.
+            hosted.add_done_callback(lambda _: self._let_be(job))
         self.watch(session)
 
     def watch(self, session: SessionId) -> None:
@@ -267,11 +269,14 @@ class JobKeeper:
         except HoldfastError as exc:
             _log.warning("%s: the end of %s could not be recorded (%s): %s", session, job, exc.code, exc.message)
         finally:
-            _HOSTED.discard(job)
-            self._hosted.pop(job, None)
+            self._let_be(job)
         if is_cancelled and self._is_leaving:
             raise asyncio.CancelledError
         self.watch(session)
+
+    def _let_be(self, job: JobId) -> None:
+        _HOSTED.discard(job)
+        self._hosted.pop(job, None)
 
     def _heard(self, session: SessionId, job: Job, output: bytes) -> None:
         self._feed.say(Delta(session, job.turn, "output", output.decode("utf-8", "replace"), job.call))

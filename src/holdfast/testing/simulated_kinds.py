@@ -25,6 +25,7 @@ KINDS: tuple[frozenset[Has], ...] = (frozenset(), *(frozenset({each}) for each i
 PLAIN_TOOLS = ("act", "tidy", "look", "charge", "ask_person")
 ONLY_BELOW = "vault"
 """A tool that the delegates' agents have and the agent that people ask has not: so nobody may ever run it."""
+BELOW = "You work for another agent."
 _TOOLS = {
     Has.REMINDERS: ("set_reminder", "list_reminders", "cancel_reminder"),
     Has.MEMORY: ("remember", "recall"),
@@ -49,8 +50,8 @@ def agents_of(kind: frozenset[Has]) -> dict[str, AgentSpec]:
         return {"ops": AgentSpec(name="ops", model="dice", tools=tools)}
     return {
         "ops": AgentSpec(name="ops", model="dice", tools=tools, delegates=("helper",)),
-        "helper": AgentSpec(name="helper", model="dice", tools=(*tools, ONLY_BELOW), delegates=("scout",)),
-        "scout": AgentSpec(name="scout", model="dice", tools=(*tools, ONLY_BELOW)),
+        "helper": AgentSpec(name="helper", model="dice", instructions=BELOW, tools=(*tools, ONLY_BELOW), delegates=("scout",)),
+        "scout": AgentSpec(name="scout", model="dice", instructions=BELOW, tools=(*tools, ONLY_BELOW)),
     }
 
 

@@ -29,6 +29,8 @@ from holdfast.testing.virtual_loop import Stuck, run_virtually
 
 QUIET_SECONDS_MAX = 600.0  # of made-up time: twenty rescans, and any number of time limits
 
+LIFE_SECONDS_MAX = 20_000.0  # a life with every answer and every limit takes a few hundred
+
 
 class Life:
     def __init__(self, seed: int) -> None:
@@ -205,7 +207,7 @@ def _policy(dice: Any, kind: frozenset[Has]) -> Policy:
 def simulate_home(seed: int) -> Lived:
     """One life. Raises PromiseBroken, or whatever broke; the seed is all that is needed to see it again."""
     try:
-        return run_virtually(_live(seed))
+        return run_virtually(_live(seed), seconds_max=LIFE_SECONDS_MAX)
     except BaseExceptionGroup as errors:
         raise _first(errors) from None
     except Stuck as exc:

@@ -15,18 +15,19 @@ from holdfast.ids import SessionId, TurnId
 from holdfast.ports.model import Model, ModelFailed, ModelRequest, OnText
 from holdfast.session.messages import FailureKind, ModelAnswer, ProposedCall, Usage
 from holdfast.testing.promises import check_view
-from holdfast.testing.simulated_kinds import ONLY_BELOW, Has
+from holdfast.testing.simulated_kinds import BELOW, ONLY_BELOW, Has
 from holdfast.testing.simulated_memory import CANARY
 from holdfast.testing.simulated_ports import START_MS, Chaos
 
 _FAILURES: tuple[FailureKind, ...] = ("server", "rate_limit", "timeout", "overflow")
 _PLAIN = ("act", "act", "tidy", "look", "charge", "ask_person", "nosuch")
 _MORE = {
-    Has.DELEGATES: ("delegate_helper", "delegate_helper", "delegate_helper", "delegate_scout", ONLY_BELOW),
+    Has.DELEGATES: ("delegate_helper", "delegate_helper", "delegate_helper"),
     Has.REMINDERS: ("set_reminder", "set_reminder", "list_reminders", "cancel_reminder"),
     Has.MEMORY: ("remember", "recall", "recall"),
     Has.JOBS: ("dig", "dig", "dig", "brew", "brew", "job_status"),
 }
+_BELOW = (ONLY_BELOW, ONLY_BELOW, ONLY_BELOW, "delegate_scout")
 _DRIVES = re.compile(r"(?P<session>\S+) model (?P<turn>\S+) -\Z")
 
 Shown = Callable[[SessionId | None, TurnId | None, frozenset[str]], None]
@@ -58,7 +59,8 @@ class SimulatedModel:
         await chaos.dawdle(3, 0.3)
         if chaos.is_over or dice.random() < 0.4:
             return ModelAnswer(text="so be it", usage=usage)
-        return ModelAnswer(text="", calls=tuple(_call(dice, self._names) for _ in range(dice.choice((1, 1, 2, 3)))), usage=usage)
+        names = self._names + _BELOW if request.instructions == BELOW else self._names
+        return ModelAnswer(text="", calls=tuple(_call(dice, names) for _ in range(dice.choice((1, 1, 2, 3)))), usage=usage)
 
     def _look_for_canaries(self, request: ModelRequest) -> None:
         """Which turn it is of is known by the driver's task; a request that can't be placed is of nobody."""

@@ -113,11 +113,12 @@ class People:
             self.told.inputs[session, key] = text
 
     async def _answer_something(self, name: str, answer: str) -> None:
-        waiting: Any = await self.once(lambda service: service.approvals())
+        everything = self._dice.random() < 0.25  # somebody who has not seen that it is answered
+        waiting: Any = await self.once(lambda service: service.approvals(everything=everything))
         if not waiting:
             return
         asked: ApprovalReport = self._dice.choice(waiting)
-        by = self._dice.choice(asked.may_answer) if self._dice.random() < 0.8 else name
+        by = self._dice.choice(asked.may_answer) if asked.may_answer and self._dice.random() < 0.8 else name
         option = self._dice.choice((*asked.options, "approve_once", "yes"))
         digest = asked.digest if self._dice.random() < 0.9 else "another"
         arguments = {"what": "b"} if option == "edit" else None

@@ -7,6 +7,7 @@ A loop in which everybody waits for something that nobody will do is `Stuck`, wh
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -50,6 +51,8 @@ class _NothingElse:
         self._turns = self._turns + 1 if timeout <= 0 else 0
         if self._turns > TURNS_AT_ONCE_MAX:
             raise Stuck("everybody is busy, and no time passes: a real machine would spin")
+        if self._loop.now > self._loop.ends:
+            raise Stuck(f"it goes on after {self._loop.ends:g} seconds, and somebody still waits")
         self._loop.now += max(timeout, 0.0)
         return []
 
@@ -71,6 +74,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
+        self.ends = math.inf  # whatever is not over by then never is
         self._selector = _NothingElse(self)
         self._made = count(1)
         self.set_task_factory(lambda loop, coro, **more: _NumberedTask(next(self._made), coro, loop=loop, **more))
@@ -101,9 +105,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Nobody sleeps in a selector, so nobody has to be woken."""
 
 
-def run_virtually(main: Coroutine[Any, Any, _T]) -> _T:
-    """Like `asyncio.run`, on a loop of this kind."""
-    with _no_threads(), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+def run_virtually(main: Coroutine[Any, Any, _T], *, seconds_max: float = math.inf) -> _T:
+    """Like `asyncio.run`, on a loop of this kind. What is not over after `seconds_max` is stuck."""
+
+    def bounded() -> VirtualLoop:
+        loop = VirtualLoop()
+        loop.ends = seconds_max
+        return loop
+
+    with _no_threads(), asyncio.Runner(loop_factory=bounded) as runner:
         return runner.run(main)
 
 

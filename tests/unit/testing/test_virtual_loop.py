@@ -1,10 +1,12 @@
 """Time that nobody waits for, and what it shows: who waits for ever, and who spins."""
 
 import asyncio
+import threading
 
 import pytest
 
-from holdfast.testing.virtual_loop import Stuck, run_virtually
+from holdfast.adapters.tools.threads import THREADS
+from holdfast.testing.virtual_loop import Stuck, VirtualLoop, run_virtually
 
 
 def test_a_year_passes_at_once_and_in_order() -> None:
@@ -33,6 +35,35 @@ def test_waiting_for_what_nobody_does_is_told() -> None:
 
     with pytest.raises(Stuck, match="nothing is due"):
         run_virtually(wait())
+
+
+def test_going_on_for_ever_is_told() -> None:
+    async def tick() -> None:
+        while True:  # noqa: ASYNC110  # which is the point
+            await asyncio.sleep(60)
+
+    with pytest.raises(Stuck, match="after 3600 seconds"):
+        run_virtually(tick(), seconds_max=3600)
+
+
+def test_blocking_work_takes_the_time_that_it_says() -> None:
+    """In no thread: what runs meanwhile is up to the loop, and who waits less long hears nothing."""
+
+    def work() -> str:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.take(5)
+        return threading.current_thread().name
+
+    async def wait() -> tuple[str, str, float]:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(4):
+                await asyncio.to_thread(work)
+        began = asyncio.get_running_loop().time()
+        return await asyncio.to_thread(work), await THREADS.run(work), asyncio.get_running_loop().time() - began
+
+    here = threading.current_thread().name
+    assert run_virtually(wait()) == (here, here, 10.0)
 
 
 def test_being_busy_while_no_time_passes_is_told() -> None:

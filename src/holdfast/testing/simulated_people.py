@@ -49,7 +49,7 @@ class People:
             session, roll = self._session_for(name), self._dice.random()
             if roll < 0.55:
                 await self._send(name, session, number)
-            elif roll < 0.8:
+            elif roll < (0.7 if Has.REMINDERS in self.home.kind else 0.8):
                 await self._answer_something(name, f"{name}-{number}")
             elif roll < 0.93:
                 await self._look_after(name, session)

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.errors import Untrusted
 from holdfast.ids import SessionId
+from holdfast.ports.journal_store import Head
 from holdfast.runtime.reports import ApprovalReport
 from holdfast.session.authority import Audience
 from holdfast.session.codec import decode
@@ -38,6 +39,7 @@ class Life:
         self.home = SimulatedHome(seed)
         self.people = People(self.home)
         self.edited: Edited | None = None
+        self._folded: dict[SessionId, SessionState] = {}
         self._is_over = asyncio.Event()
 
     @property
@@ -131,7 +133,7 @@ class Life:
                 )
             await self._until_quiet()
         for session in self._honest():
-            state = await self._state(session)
+            state = self._state(session)
             hold("T7", not state.turns and not state.queued, f"{session}: {list(state.turns)} left over when all was answered")
 
     async def _stop_what_comes_again(self) -> None:
@@ -144,13 +146,13 @@ class Life:
     async def _check_reach(self, asked: list[ApprovalReport]) -> None:
         """What a delegate asks is told with the request that a person made, all the way up."""
         for each in asked:
-            parent = (await self._state(each.session)).parent
+            parent = self._state(each.session).parent
             while parent is not None and parent.session in self._honest():
                 above, turn = parent.session, parent.turn
                 report, _, _ = await self.people.persist(lambda service, above=above, turn=turn: service.turn(above, turn))
                 told = [one.id for one in report.approvals] if report is not None else []
                 hold("T7", each.id in told, f"{each.session} asks, and {above} does not tell of it")
-                parent = (await self._state(above)).parent
+                parent = self._state(above).parent
 
     async def _waiting(self) -> list[ApprovalReport]:
         found: Any = await self.people.persist(lambda service: service.approvals())
@@ -159,16 +161,20 @@ class Life:
     async def _until_quiet(self) -> None:
         loop = asyncio.get_running_loop()
         ends = loop.time() + QUIET_SECONDS_MAX
-        while owed := [line for session in self._honest() for line in _owed(await self._state(session), self._honest())]:
+        while owed := [line for session in self._honest() for line in _owed(self._state(session), self._honest())]:
             hold("T7", loop.time() < ends, f"faults have stopped, and it still does not end: {owed}")
             await asyncio.sleep(10)
 
-    async def _state(self, session: SessionId) -> SessionState:
+    def _state(self, session: SessionId) -> SessionState:
+        """As it lies there, folded on from the last look: nobody's opening, which would mend what it finds."""
         life = self.home.disk.living(session)
         hold("L7", life.seal is None, f"{session}: a false accusation: {life.seal}")
-        state = initial(session, life.instance)
-        for record in await self.home.records(session):
+        state = self._folded.get(session) or initial(session, life.instance)
+        while state.seq < len(life.entries):
+            record = life.read(Head(state.seq, life.entries[state.seq - 1].mac) if state.seq else life.genesis)
+            assert record is not None, f"{session}: record {state.seq + 1} does not verify"
             state = evolve(state, decode(record.type, record.version, record.body, seq=record.seq), seq=record.seq, at=record.at)
+        self._folded[session] = state
         return state
 
 

@@ -5,7 +5,9 @@ The functions are one program in every process. What reaches a port (memory, the
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from functools import cache
 from typing import Any, NamedTuple
 
 from holdfast.adapters.tools.delegates import delegate_tool
@@ -29,16 +31,42 @@ class Functions(NamedTuple):
     dig: PythonTool[Any, Any]  # what `DigTool` makes jobs of
 
 
+_LIFE: ContextVar[tuple[Chaos, Effect]] = ContextVar("life")
+"""Of whoever calls a tool: the functions are read and described once for all lives."""
+
+
 class SimulatedToolbox(Toolbox):
+    """What reaches a port of the process is made when it is first asked for: most commands never do."""
+
+    def __init__(self, tools: Iterable[Tool], own: Mapping[str, Callable[[], Tool]]) -> None:
+        super().__init__(tools)
+        self._own = own
+
+    def get(self, name: str) -> Tool | None:
+        if name in self._own and name not in self._tools:
+            self._tools[name] = self._own[name]()
+        return super().get(name)
+
+    def names(self) -> Sequence[str]:
+        return tuple(sorted({*super().names(), *self._own}))
+
     def end_survivors(self, call: CallId, facts: ProcessFacts | None) -> int:
         del call, facts  # functions die with their process, and this machine's real processes are none of ours
         return 0
 
 
 def simulated_functions(chaos: Chaos, effect: Effect) -> Functions:
+    """For whatever is done from here on in this context: one life."""
+    _LIFE.set((chaos, effect))
+    return _functions()
+
+
+@cache
+def _functions() -> Functions:
     """`act`, `vault` and `charge` ask; `tidy` must not run twice and asks nobody; `brew` and `dig` go on in the background."""
 
     async def work(call: ToolCall, name: str, what: str) -> str:
+        chaos, effect = _LIFE.get()
         await chaos.dawdle(3, 0.5)
         effect(call, name)
         await chaos.dawdle(3, 0.5)
@@ -92,7 +120,9 @@ _ALIKE: tuple[Tool, ...] = (delegate_tool("helper"), delegate_tool("scout"), can
 
 def toolbox_of(functions: Functions, dig: Tool, kind: frozenset[Has], memory: Any, now_ms: Callable[[], int]) -> SimulatedToolbox:
     """One process's. Agents name what they have; that more is here makes nothing callable."""
-    own: list[Tool] = [remember(memory, now_ms), recall(memory)] if Has.MEMORY in kind else []
+    own: dict[str, Callable[[], Tool]] = {}
+    if Has.MEMORY in kind:
+        own |= {"remember": lambda: remember(memory, now_ms), "recall": lambda: recall(memory)}
     if Has.REMINDERS in kind:
-        own.append(set_reminder(now_ms))
-    return SimulatedToolbox((*functions.plain, dig, *_ALIKE, *own))
+        own["set_reminder"] = lambda: set_reminder(now_ms)
+    return SimulatedToolbox((*functions.plain, dig, *_ALIKE), own)

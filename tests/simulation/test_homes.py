@@ -134,16 +134,16 @@ def test_a_server_that_never_looks_again_is_seen(monkeypatch: pytest.MonkeyPatch
 
 def test_a_tool_let_go_before_its_start_is_durable_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The world remembers what the journal does not."""
-    start = tool_call._start
+    prepared = tool_call._prepared
 
-    async def too_early(*given: Any) -> int | None:
-        prepared = given[5]
-        if prepared is not None:
-            await prepared.go(timeout_seconds=5.0, on_output=lambda _: None)
-            prepared._spent = False  # or the tool itself would tell
-        return await start(*given)
+    async def too_early(*given: Any) -> Any:
+        made: Any = await prepared(*given)
+        if made is not None:
+            await made.go(timeout_seconds=5.0, on_output=lambda _: None)
+            made._spent = False  # or the tool itself would tell
+        return made
 
-    monkeypatch.setattr(tool_call, "_start", too_early)
+    monkeypatch.setattr(tool_call, "_prepared", too_early)
     assert red(0) == "T1"
 
 
@@ -216,7 +216,7 @@ def test_a_reminder_fired_by_everybody_who_finds_it_due_is_seen(monkeypatch: pyt
         return True
 
     monkeypatch.setattr(reminding, "fire_due", blindly)
-    assert red(119) == "a bug"
+    assert red(11) == "a bug"
 
 
 def test_a_job_let_go_before_its_submission_is_durable_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

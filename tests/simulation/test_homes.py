@@ -173,7 +173,7 @@ def test_answers_that_nobody_checks_are_seen(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_driver_that_writes_on_after_its_claim_was_taken_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the comparison of epochs in every append."""
     monkeypatch.setattr(InMemoryJournal, "_drives", lambda *_: True)
-    assert red(17) == "C1"
+    assert red(22) == "C1"
 
 
 def test_an_approval_that_is_answered_twice_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_a_delegate_with_a_tool_that_nobody_above_it_has_is_seen(monkeypatch: py
     """Without the intersection."""
     for module in (looking, model_call, delegating):
         monkeypatch.setattr(module, "turn_tools", lambda world, turn: looking.agent_tools(world, world.agents[turn.agent]))
-    assert red(1) == "A4"
+    assert red(41) == "A4"
 
 
 def test_a_delegate_with_more_authority_than_its_parent_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def test_a_delegate_with_more_authority_than_its_parent_is_seen(monkeypatch: pyt
         return msgspec.structs.replace(handed_down(turn, child), interactive=True, principal=Principal.OPERATOR)
 
     monkeypatch.setattr(delegating, "handed_down", more)
-    assert red(7) == "A4"
+    assert red(25) == "A4"
 
 
 def test_a_reminder_that_fires_again_after_a_crash_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +245,7 @@ def test_a_job_reported_by_everybody_who_finds_its_end_is_seen(monkeypatch: pyte
         return Decided(decide_jobs._report(state, job, job.context, ended), outcome="ended")  # type: ignore[arg-type]  # it has one
 
     monkeypatch.setattr(decide_jobs, "end_job", again)
-    assert red(58) == "T2"
+    assert red(112) == "T2"
 
 
 def test_memory_that_everybody_may_see_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +258,7 @@ def test_memory_that_everybody_may_see_is_seen(monkeypatch: pytest.MonkeyPatch) 
 def test_a_recall_that_ignores_who_reads_along_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (recalling, decide_memory, looking):
         monkeypatch.setattr(module, "circle_of", lambda context, _: circle_of(context, ()))
-    assert red(3) == "M1"
+    assert red(5) == "M1"
 
 
 def test_a_memory_that_fails_in_silence_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

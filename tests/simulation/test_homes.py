@@ -42,6 +42,7 @@ from holdfast.testing.simulated_life import Life, simulate_home
 from holdfast.testing.virtual_loop import run_virtually
 
 SEEDS_PER_TEST = 50
+SEEDS_TRIED_MAX = 300  # a change of the runtime's timing moves what a seed leads to, and a guard that matters once in a hundred lives is still seen
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +98,7 @@ def test_the_same_seed_is_the_same_home() -> None:
 def red(first: int) -> str:
     """The letter of the first promise that is broken, from this seed on, or that the core noticed by itself; fails if none is."""
     with abandoned():
-        for seed in range(first, first + 60):
+        for seed in range(first, first + SEEDS_TRIED_MAX):
             try:
                 simulate_home(seed)
             except PromiseBroken as exc:
@@ -178,7 +179,7 @@ def test_a_driver_that_writes_on_after_its_claim_was_taken_is_seen(monkeypatch: 
 
 def test_an_approval_that_is_answered_twice_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decide_answers, "_settled", lambda *_: None)
-    assert red(34) in {"P2", "a bug"}
+    assert red(97) in {"P2", "a bug"}
 
 
 def test_a_delegate_with_a_tool_that_nobody_above_it_has_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +202,7 @@ def test_a_delegate_with_more_authority_than_its_parent_is_seen(monkeypatch: pyt
 def test_a_reminder_that_fires_again_after_a_crash_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the key by which an input is known that was kept alone."""
     monkeypatch.setattr(decide_reminders, "dedup_key", lambda *_: "another")
-    assert red(143) == "D2"
+    assert red(137) == "D2"
 
 
 def test_a_reminder_fired_by_everybody_who_finds_it_due_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.adapters.inmemory import Crashed, InMemoryDisk
 from holdfast.adapters.tools.python import PythonTool
-from holdfast.ids import CallId, JobId
-from holdfast.ports.jobs import JobSeen
+from holdfast.ids import CallId, InstanceId, JobId
+from holdfast.ports.jobs import JobLeft, JobSeen
 from holdfast.ports.tools import CannotBind, Prepared, PreparedJob, ProcessFacts, Scene, ToolCall, ToolReturned
 from holdfast.session.plan import Binding, ToolDefinition
 from holdfast.testing.simulated_ports import Chaos
@@ -153,6 +153,10 @@ class SimulatedJobs:
 
     def own_process(self) -> ProcessFacts:
         return self._process.facts
+
+    async def of_life(self, instance: InstanceId) -> Sequence[JobLeft]:
+        del instance  # nobody unseals or deletes a simulated session
+        return ()
 
     def death_of(self, process: ProcessFacts) -> int | None:
         del process  # no descriptors here: whoever watches looks again

@@ -79,10 +79,17 @@ def _check_degraded(history: History, searches: list[Search]) -> None:
 
 
 def _outsiders(history: History, circle: Label, seq: int) -> list[str]:
-    """Who took part in the session before that record, and is not of the circle."""
-    others = [_circle(each.body["context"]) for each in history.of("input_accepted") if each.seq < seq and each.body.get("kind") != "job"]
-    people = {each[2] for each in others if each[2] is not None}
-    return sorted(people - ({each[2] for each in others if each[:2] == circle[:2]} if circle[0] == "team" else {circle[2]}))
+    """Who took part in the session before that record, and is not of the circle. Whoever may answer a prompt takes part in the circle that asks."""
+    spoke = [_circle(each.body["context"]) for each in history.of("input_accepted") if each.seq < seq and each.body.get("kind") != "job"]
+    asked = [
+        (*_circle(_context(history, each.body["turn"]))[:2], person)
+        for each in history.of("approval_requested")
+        if each.seq < seq
+        for person in each.body["may_answer"]
+    ]
+    others = [each for each in (*spoke, *asked) if each[2] is not None]
+    members = {each[2] for each in others if each[:2] == circle[:2]} if circle[0] == "team" else {circle[2]}
+    return sorted({str(each[2]) for each in others} - members)
 
 
 def _context(history: History, turn: str) -> dict[str, Any]:

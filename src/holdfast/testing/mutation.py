@@ -1,9 +1,9 @@
 """
 Mutation testing of what must not be wrong: the journal, approvals, authority, policy and the deciding of calls.
 
-Each mutant is one small change of one module (a comparison turned, a guard taken out, a constant moved, a value not returned) in a copy of the sources; the tests
-that go with that module run against the copy. A mutant that no test notices survives, and is listed: either a test is missing, or the change means nothing.
-`python -m holdfast.testing.mutation --count 300 --seed 1` from the repository's root takes a sample; `--report FILE` writes the survivors as a page.
+Mutants (`mutants.py`) of what is inside functions are tried in one warmed process (`mutation_warm.py`); what is read when a module is imported, in a copy
+of the sources and an interpreter of its own. A mutant that no test notices survives, and is listed: either a test is missing, or the change means nothing.
+`python -m holdfast.testing.mutation` from the repository's root tries them all, `--count 300 --seed 1` a sample; `--report FILE` writes the survivors as a page.
 """
 
 import argparse
@@ -14,117 +14,64 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from queue import SimpleQueue
-from typing import NamedTuple
 
-WORKERS = 2
-SECONDS_MAX = 300.0  # the tests of a module take a few seconds; a mutant that makes them hang is noticed
+from holdfast.testing.mutants import Mutant, left_out, mutants_of, mutated
+from holdfast.testing.mutation_warm import Judged, judge_warm
+
+SECONDS_MAX = 300.0  # the tests of a module take some seconds; a mutant that makes them hang is noticed
 _JOURNAL = ("tests/unit/journal", "tests/properties/test_journal_bytes.py", "tests/files/test_changed_bytes.py", "tests/files/test_format.py")
 _SESSION = ("tests/unit/session", "tests/scenarios", "tests/runtime/test_pause_and_answer.py", "tests/runtime/test_grants.py")
 MODULES: dict[str, tuple[str, ...]] = {
-    **{f"journal/{name}.py": _JOURNAL for name in ("anchor", "chain", "fence", "record", "segment", "strict", "verify")},
-    **{f"session/{name}.py": _SESSION for name in ("approvals", "authority", "decide_answers", "decide_calls", "policy", "restoring")},
+    **{f"session/{name}.py": _SESSION for name in ("approvals", "authority", "policy", "restoring", "decide_answers", "decide_calls")},
+    **{f"journal/{name}.py": _JOURNAL for name in ("fence", "anchor", "verify", "chain", "record", "segment", "strict")},
 }
-_TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
-    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
-}  # fmt: skip
+"""What matters most first, each with where its tests are; inside functions only those of them that run a mutant's statement are run."""
 
 
-class Mutant(NamedTuple):
-    module: str
-    line: int
-    what: str
-    place: int  # of the node, in the order of `ast.walk`
-    number: int  # of the change, among those of its node
-
-    def __str__(self) -> str:
-        return f"{self.module}, line {self.line}: {self.what}"
+def sampled(root: Path, *, count: int | None, seed: int, modules: Sequence[str] = tuple(MODULES)) -> list[Mutant]:
+    """In the order of the modules; all of them without a count."""
+    every = [mutant for module in modules for mutant in mutants_of(module, _source(root, module))]
+    if count is None or count >= len(every):
+        return every
+    return [every[index] for index in sorted(random.Random(seed).sample(range(len(every)), count))]
 
 
-class Judged(NamedTuple):
-    mutant: Mutant
-    survives: bool
+def _source(root: Path, module: str) -> str:
+    return (root / "src/holdfast" / module).read_text()
 
 
-def mutants_of(module: str, source: str) -> Iterator[Mutant]:
-    """Every mutant of a module."""
-    for place, node in enumerate(ast.walk(ast.parse(source))):
-        for number, (what, _) in enumerate(_changes(node)):
-            yield Mutant(module, getattr(node, "lineno", 0), what, place, number)
+def judge_cold(root: Path, tests: Sequence[str], mutants: Sequence[Mutant]) -> Iterator[Judged]:
+    """Each in an interpreter of its own, as it is done; the unchanged sources first, or nothing that is said of mutants means anything."""
+    if not mutants:
+        return
+    with tempfile.TemporaryDirectory(prefix="holdfast-mutants-") as name:
+        copy = _Copy(root, Path(name))
+        if not copy.tests_pass(tests):
+            raise AssertionError("the tests fail without any mutant")
+        for mutant in mutants:
+            yield copy.judge(mutant, tests)
 
 
-def mutated(source: str, mutant: Mutant) -> str:
-    tree = ast.parse(source)
-    target = next(each for index, each in enumerate(ast.walk(tree)) if index == mutant.place)
-    _, change = list(_changes(target))[mutant.number]
-    _replace(tree, target, change)
-    return ast.unparse(ast.fix_missing_locations(tree))
-
-
-def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """What could be wrong here: in words, and as the node that would stand in its place."""
-    match node:
-        case ast.Compare(ops=[op], left=left, comparators=right) if type(op) in _TURNED:
-            turned = ast.Compare(left, [_TURNED[type(op)]()], right)
-            yield f"`{ast.unparse(node)}` becomes `{ast.unparse(turned)}`", turned
-        case ast.BoolOp(op=op, values=values):
-            other = ast.BoolOp(ast.Or() if isinstance(op, ast.And) else ast.And(), values)
-            yield f"`{ast.unparse(node)}` becomes `{ast.unparse(other)}`", other
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield f"`{ast.unparse(node)}` becomes `{ast.unparse(operand)}`", operand
-        case ast.If(test=test, body=[ast.Return() | ast.Raise(), *_], orelse=[]):
-            yield f"the guard `if {ast.unparse(test)}` is taken out", ast.Pass()
-        case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
-            yield f"`{ast.unparse(node)}` returns nothing", ast.Return(ast.Constant(None))
-        case ast.Constant(value=bool(value)):
-            yield f"`{value}` becomes `{not value}`", ast.Constant(not value)
-        case ast.Constant(value=int(value)):
-            yield f"`{value}` becomes `{value + 1}`", ast.Constant(value + 1)
-        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=right):
-            other_op: ast.operator = ast.Sub() if isinstance(op, ast.Add) else ast.Add()
-            yield f"`{ast.unparse(node)}` becomes `{ast.unparse(ast.BinOp(left, other_op, right))}`", ast.BinOp(left, other_op, right)
-        case _:
-            return
-
-
-def _replace(tree: ast.AST, target: ast.AST, by: ast.AST) -> None:
-    for parent in ast.walk(tree):
-        for name, value in ast.iter_fields(parent):
-            if value is target:
-                setattr(parent, name, by)
-                return
-            if isinstance(value, list) and any(each is target for each in value):
-                setattr(parent, name, [by if each is target else each for each in value])
-                return
-
-
-def sampled(root: Path, *, count: int, seed: int, modules: Sequence[str] = tuple(MODULES)) -> list[Mutant]:
-    every = [mutant for module in modules for mutant in mutants_of(module, (root / "src/holdfast" / module).read_text())]
-    return sorted(random.Random(seed).sample(every, min(count, len(every))), key=lambda each: (each.module, each.line, each.what))
-
-
-class Copy:
+class _Copy:
     """The sources, to be changed one module at a time; tests, settings and golden files stay where they are."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._root, self._folder = root, folder
         shutil.copytree(root / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
 
-    def judge(self, mutant: Mutant) -> Judged:
+    def judge(self, mutant: Mutant, tests: Sequence[str]) -> Judged:
         path = self._folder / "src/holdfast" / mutant.module
         before = path.read_text()
-        path.write_text(mutated(before, mutant))
+        path.write_text(ast.unparse(mutated(before, mutant)))
         try:
-            return Judged(mutant, self._tests_pass(MODULES[mutant.module]))
+            return Judged(mutant, "survives" if self.tests_pass(tests) else "noticed", len(tests))
         finally:
             path.write_text(before)
 
-    def _tests_pass(self, tests: Sequence[str]) -> bool:
+    def tests_pass(self, tests: Sequence[str]) -> bool:
         words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not long", *tests]
         env = {**os.environ, "PYTHONPATH": str(self._folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
         try:
@@ -136,52 +83,55 @@ class Copy:
         return done.returncode == 0
 
 
-def judged(root: Path, mutants: Sequence[Mutant], *, workers: int = WORKERS) -> Iterator[Judged]:
-    """Each as it is done; the unchanged sources first, or nothing that is said of mutants means anything."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-mutants-") as name:
-        copies: SimpleQueue[Copy] = SimpleQueue()
-        for number in range(workers):
-            copies.put(Copy(root, Path(name) / f"copy-{number}"))
-        first = copies.get()
-        if not all(first._tests_pass(tests) for tests in {MODULES[each.module] for each in mutants}):  # noqa: SLF001  # its own
-            raise AssertionError("the tests fail without any mutant")
-        copies.put(first)
-        told = threading.Lock()
+class _Tally:
+    """What came of them; says each survivor at once, on the output there was before tests began to write to it."""
 
-        def judge(mutant: Mutant) -> Judged:
-            taken = copies.get()
-            try:
-                return taken.judge(mutant)
-            finally:
-                with told:
-                    copies.put(taken)
+    def __init__(self, total: int) -> None:
+        self._out = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+        self._total = total
+        self.judged: list[Judged] = []
 
-        with ThreadPoolExecutor(workers) as pool:
-            yield from pool.map(judge, mutants)
+    def take(self, judged: Judged) -> None:
+        self.judged.append(judged)
+        if judged.how != "noticed":
+            self._out.write(f"{judged.how}: {judged.mutant} ({judged.tests} tests)\n")
+        if len(self.judged) % 20 == 0:
+            self._out.write(f"{len(self.judged)} of {self._total}, {len(self.survivors)} survive\n")
+
+    @property
+    def survivors(self) -> list[Mutant]:
+        return [each.mutant for each in self.judged if each.how in ("survives", "never run")]
+
+    def say(self, reasons: Counter[str]) -> None:
+        counted = Counter(each.how for each in self.judged)
+        self._out.write(f"{len(self.judged)} mutants: {', '.join(f'{count} {how}' for how, count in counted.most_common())}\n")
+        self._out.writelines(f"left out: {count}, {why}\n" for why, count in reasons.most_common())
+        self._out.close()
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mutation", description="Which small changes no test notices.")
-    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--count", type=int, help="a sample of so many; all without it")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--modules", nargs="*", choices=list(MODULES), default=list(MODULES))
     parser.add_argument("--report", type=Path, help="write the survivors here")
     options = parser.parse_args(arguments)
     root = Path.cwd()
     mutants = sampled(root, count=options.count, seed=options.seed, modules=options.modules)
-    survivors: list[Mutant] = []
-    for number, (mutant, survives) in enumerate(judged(root, mutants), 1):
-        if survives:
-            survivors.append(mutant)
-            sys.stdout.write(f"survives: {mutant}\n")
-        if number % 20 == 0:
-            sys.stdout.write(f"{number} of {len(mutants)}, {len(survivors)} survive\n")
-        sys.stdout.flush()
-    sys.stdout.write(f"{len(mutants)} mutants, {len(survivors)} survive\n")
+    tally = _Tally(len(mutants))
+    _judge(root, mutants, tally.take)
+    tally.say(sum((left_out(_source(root, module)) for module in options.modules), Counter()))
     if options.report is not None:
-        lines = [f"- `{each.module}`, line {each.line}: {each.what}." for each in survivors]
-        options.report.write_text("\n".join(lines) + "\n")
+        options.report.write_text("".join(f"- `{each.module}`, line {each.line}: {each.what}.\n" for each in tally.survivors))
     return 0
+
+
+def _judge(root: Path, mutants: Sequence[Mutant], tell: Callable[[Judged], None]) -> None:
+    for tests in dict.fromkeys(MODULES[each.module] for each in mutants):
+        theirs = [each for each in mutants if MODULES[each.module] == tests]
+        judge_warm(root, tests, [each for each in theirs if each.function is not None], tell=tell)
+        for judged in judge_cold(root, tests, [each for each in theirs if each.function is None]):
+            tell(judged)
 
 
 if __name__ == "__main__":

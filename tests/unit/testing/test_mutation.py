@@ -1,9 +1,16 @@
 """The mutants are what they say, and each is one change."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 
-from holdfast.testing.mutation import MODULES, mutants_of, mutated, sampled
+import pytest
+
+from holdfast.testing.mutants import left_out, mutants_of, mutated
+from holdfast.testing.mutation import MODULES, sampled
+from holdfast.testing.mutation_warm import graft
 
 ROOT = Path(__file__).parents[3]
 SOURCE = """
@@ -15,7 +22,7 @@ def may(age, known):
 
 
 def test_every_sort_of_mutant_is_made() -> None:
-    found = {each.what: mutated(SOURCE, each) for each in mutants_of("m.py", SOURCE)}
+    found = {each.what: ast.unparse(mutated(SOURCE, each)) for each in mutants_of("m.py", SOURCE)}
     assert sorted(found) == [
         "`18` becomes `19`",
         "`False` becomes `True`",
@@ -34,3 +41,80 @@ def test_a_seed_takes_the_same_sample_and_every_named_module_exists() -> None:
     assert sampled(ROOT, count=5, seed=3) == sampled(ROOT, count=5, seed=3)
     assert all((ROOT / "src/holdfast" / module).is_file() for module in MODULES)
     assert all((ROOT / place).exists() for tests in MODULES.values() for place in tests)
+
+
+WHERE = """
+LIMIT = 3
+
+class Door(Struct, frozen=True):
+    code: int = 7
+
+    @property
+    def open(self, when=1):
+        def inner():
+            return self.code == 7
+        return inner()
+
+def told(name):
+    if (
+        name
+        == 5
+    ):
+        raise Refused(f"{name + 1} is no name")
+"""
+
+
+def test_each_mutant_says_where_it_is_and_which_lines_would_meet_it() -> None:
+    found = {(each.what.split(" becomes")[0], each.function, each.lines) for each in mutants_of("m.py", WHERE)}
+    assert found == {
+        ("`3`", None, (2, 2)),
+        ("`7`", None, (5, 5)),
+        ("`1`", None, (8, 8)),
+        ("`return inner()` returns nothing", "Door.open", (11, 11)),
+        ("`return self.code == 7` returns nothing", "Door.open", (10, 10)),
+        ("`self.code == 7`", "Door.open", (10, 10)),
+        ("`7`", "Door.open", (10, 10)),
+        ("the guard `if name == 5` is taken out", "told", (14, 17)),
+        ("`name == 5`", "told", (14, 17)),
+        ("`5`", "told", (14, 17)),
+    }
+
+
+def test_what_is_left_out_is_counted_with_its_reason() -> None:
+    """Two in the text of an error, one that says how a struct may be used."""
+    assert left_out(WHERE) == {"a text for people": 2, "a struct that nobody changes is frozen or not": 1}
+
+
+LIVING = """
+class Door:
+    @property
+    def open(self):
+        return 1 == 1
+    @classmethod
+    def made(cls):
+        return True
+def told():
+    return 2 < 2
+"""
+
+
+def test_whoever_holds_a_function_runs_the_mutant() -> None:
+    module = ModuleType("living")
+    exec(compile(LIVING, "living.py", "exec"), vars(module))  # noqa: S102  # a module of this test's own
+    module.__file__ = "living.py"
+    told, door = module.told, module.Door()
+    assert (told(), door.open, door.made()) == (False, True, True)
+    for each in mutants_of("living.py", LIVING):
+        if each.what in {"`2 < 2` becomes `2 <= 2`", "`1 == 1` becomes `1 != 1`", "`True` becomes `False`"}:
+            graft(module, mutated(LIVING, each), each.function or "")
+    assert (told(), door.open, door.made()) == (True, False, False)
+
+
+@pytest.mark.long
+def test_a_change_that_matters_is_noticed_and_one_that_does_not_survives() -> None:
+    """In an interpreter of its own, as a person runs it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast.testing.mutation", "--count", "3", "--seed", "1", "--modules", "journal/chain.py"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "3 mutants: 3 noticed"), done.stderr

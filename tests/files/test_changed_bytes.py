@@ -137,6 +137,22 @@ async def test_missing_history_is_cut_short(files: Any, what: str) -> None:
     assert await refused(files) == "cut_short"
 
 
+@pytest.mark.parametrize("half", [b"", b'{"seq":'], ids=["empty", "begun"])
+@in_loop
+async def test_half_a_segment_behind_it_does_not_hide_that_history_was_cut(files: Any, half: bytes) -> None:
+    """D4: `verify` says what opening says, though the last segment looks like a birth that a crash cut off."""
+    await files.bear()
+    (segment,) = files.segments
+    segment.write_bytes(b"".join(segment.read_bytes().splitlines(keepends=True)[:-3]))
+    behind = segment.with_name(segment.name.replace(".00000001.", ".00000002."))
+    behind.write_bytes(half)
+    behind.chmod(0o600)
+    assert await refused(files) == "cut_short"
+    store = await FileStore.open(files.path)
+    assert (await store.verify_session(OPS)).verdict == "cut_short"
+    await store.close()
+
+
 @in_loop
 async def test_a_closed_segment_is_checked_at_open_and_by_verify(files: Any) -> None:
     """One digest for each; the record is found by `verify`, which says where."""

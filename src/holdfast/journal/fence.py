@@ -118,7 +118,7 @@ class Fence:
         if subkeys.key_id != opened.key.id:
             return None
         try:
-            before = _mac_bytes(opened.previous.mac) if opened.previous else BIRTH_MAC
+            before = bytes.fromhex(opened.previous.mac) if opened.previous else BIRTH_MAC
         except ValueError:
             return None
         record = believe(subkeys.record, before, line)
@@ -127,7 +127,6 @@ class Fence:
         check_format(opened)
         if record.at < self.at or record.epoch < self.epoch or subkeys.generation < self.generation:
             return None
-        check_format(opened)
         self._subkeys, self._hasher, self.where = subkeys, blake3(key=subkeys.segment), "middle"
         self.previous = opened.previous
         self._move(record)
@@ -222,13 +221,6 @@ class Fence:
         self._subkeys, self._hasher, self.where = subkeys, blake3(key=subkeys.segment), "middle"
         line, _ = self.write(opened_draft(opened), at=at, epoch=self.epoch, writer=writer)
         return line
-
-
-def _mac_bytes(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        return b""  # no mac: nothing verifies after it
 
 
 def callers_records(records: Sequence[Record]) -> list[Record]:

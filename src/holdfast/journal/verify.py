@@ -111,11 +111,10 @@ def walk(
                 return _ended_early(fence, seen, name, data, length)
             if rest and not excess_is_known(fence.number, length, rest):
                 return Walked("broken", seen.count, fence, name, length, "bytes follow the segment's end")
-        elif rest or position == len(segments) or fence.where == "start":
-            is_last = position == len(segments) or (position == len(segments) - 1 and not rest)
-            if position < len(segments) and is_last:
-                continue  # the last one's header is not whole: judged there
-            return _judge_end(fence, seen, name, rest, read_anchor(), is_last=is_last)
+            continue
+        if rest or fence.where == "start" or position != len(segments) - 1:
+            return _judge_end(fence, seen, name, rest, read_anchor(), is_last=position == len(segments))
+        # The last one's header is not whole: judged there.
     return Walked("cut_short", 0, fence, name, None, "it has no segment")
 
 
@@ -153,10 +152,13 @@ def _judge_end(fence: Fence, seen: _Seen, name: str, rest: bytes, anchor: Anchor
             return broken
         why = f"history ends with record {fence.seq}; record {anchor.seq} was acknowledged"
         return Walked("cut_short", seen.count, fence, name, fence.offset, why)
+    if fence.seq < anchor.seq:  # where the last segment's header is not whole, its place says nothing of the one before
+        why = f"history ends with record {fence.seq}; record {anchor.seq} was acknowledged"
+        return Walked("cut_short", seen.count, fence, name, fence.offset, why)
     known = seen.macs.get(anchor.seq)
     if known is not None and known[1] != anchor.mac:
         return Walked("broken", seen.count, fence, name, fence.offset, f"record {anchor.seq} is not the one the anchor names")
-    if not rest and fence.where != "start":
+    if is_last and not rest and fence.where != "start":
         return Walked("holds", seen.count, fence, name, None, None)
     if not is_last or fence.where == "closed" or not tail_is_torn(rest):
         return broken

@@ -1,9 +1,9 @@
 """
-Trying mutants in one warmed process: the tests are collected and run once, and each mutant is a fork of that process in which one function has other code.
+Trying mutants in one warmed process: the tests are collected once, and each mutant is a fork of that process in which one function has other code.
 
-The first run notes which lines each test runs, the second (in a fork, like every run after) how long it takes. A mutant meets only the tests that run its statement,
-the quickest first, to the first that fails. One that makes them run without end is ended, and counts as noticed: by the clock, which is said apart.
-Only what is inside functions can be tried here; what is read at import is `mutation.py`'s.
+No test ever runs in the process itself, so that no thread or result of one is left in it. The first fork notes which lines each test runs, and how long it takes;
+a mutant meets only the tests that run its statement, the quickest first, to the first that fails. One that makes them run without end is ended, and counts as
+noticed: by the clock, which is said apart. Only what is inside functions can be tried here; what is read at import is `mutation.py`'s.
 """
 
 import ast
@@ -45,6 +45,7 @@ class Judged(NamedTuple):
 class _Test(NamedTuple):
     item: pytest.Item
     seconds: float
+    lines: frozenset[tuple[str, int]]
 
 
 def judge_warm(root: Path, tests: Sequence[str], mutants: Sequence[Mutant], *, tell: Callable[[Judged], None]) -> None:
@@ -84,43 +85,40 @@ class _Warm:
 
     def _judge_all(self, items: Sequence[pytest.Item]) -> None:
         modules = {each: _imported(each, self._files) for each in self._sources}
-        noted = [(item, self._lines_of(item)) for item in items]
-        items, ran = [item for item, lines in noted if lines], [lines for _, lines in noted if lines]
+        tests = list(self._noted(items))
         for module in list(sys.modules.values()):
             _forget_what_was_remembered(module)
         gc.collect()
         gc.freeze()
-        tests = [_Test(item, seconds) for item, seconds in zip(items, self._seconds_of(items), strict=True)]
         for mutant in self._mutants:
-            chosen = _chosen(tests, ran, mutant)
+            chosen = _chosen(tests, mutant)
             self._tell(Judged(mutant, self._judge(mutant, chosen, modules[mutant.module]) if chosen else "never run", len(chosen)))
 
-    def _lines_of(self, item: pytest.Item) -> set[tuple[str, int]]:
-        lines: set[tuple[str, int]] = set()
-        with _noted(self._files, lines):
-            failed = self._fails(item)
-        if failed:
-            raise AssertionError(f"{item.nodeid} fails without any mutant")
-        return lines
-
-    def _seconds_of(self, items: Sequence[pytest.Item]) -> list[float]:
+    def _noted(self, items: Sequence[pytest.Item]) -> Iterator[_Test]:
+        """What each does, unchanged."""
         reading, writing = os.pipe()
 
         def run_all() -> int:
             with os.fdopen(writing, "w") as out:
                 for item in items:
+                    lines: set[tuple[str, int]] = set()
                     began = time.monotonic()
-                    out.write(json.dumps(None if self._fails(item) else time.monotonic() - began) + "\n")
+                    with _noting(self._files, lines):
+                        failed = self._fails(item)
+                    out.write(json.dumps([failed, time.monotonic() - began, sorted(lines)]) + "\n")
+                out.write(json.dumps([name for name in sys.modules if name.startswith("holdfast.")]))
             return 0
 
         with _Child(run_all) as child, os.fdopen(reading) as told:
             os.close(writing)
-            lines = [json.loads(line) for line in told]
+            *notes, imported = [json.loads(line) for line in told]
             child.wait(_WALL_SECONDS)
-        wrong = [item.nodeid for item, seconds in zip(items, lines, strict=False) if seconds is None]
-        if wrong or len(lines) != len(items):
-            raise AssertionError(f"fail when they are run a second time: {wrong or items[len(lines)].nodeid}")
-        return lines
+        for item, (failed, seconds, lines) in zip(items, notes, strict=True):
+            if failed:
+                raise AssertionError(f"{item.nodeid} fails without any mutant")
+            yield _Test(item, seconds, frozenset((module, line) for module, line in lines))
+        for name in imported:
+            importlib.import_module(name)
 
     def _judge(self, mutant: Mutant, tests: Sequence[_Test], module: ModuleType) -> How:
         tree = mutated(self._sources[mutant.module], mutant)
@@ -143,10 +141,10 @@ class _Warm:
         return self._failed
 
 
-def _chosen(tests: Sequence[_Test], ran: Sequence[set[tuple[str, int]]], mutant: Mutant) -> list[_Test]:
+def _chosen(tests: Sequence[_Test], mutant: Mutant) -> list[_Test]:
     """Those that run the statement, the quickest first, within the bound; at least one."""
     lines = {(mutant.module, line) for line in range(mutant.lines[0], mutant.lines[1] + 1)}
-    able = sorted((test for test, its in zip(tests, ran, strict=True) if lines & its), key=lambda test: test.seconds)
+    able = sorted((test for test in tests if not test.lines.isdisjoint(lines)), key=lambda test: test.seconds)
     taken: list[_Test] = []
     left = SECONDS_OF_TESTS_MAX
     for test in able:
@@ -192,7 +190,7 @@ def _forget_what_was_remembered(module: ModuleType) -> None:
             forget()
 
 
-class _noted:  # noqa: N801  # used like a function
+class _noting:  # noqa: N801  # used like a function
     """Every line of these files that runs meanwhile, in any thread that starts meanwhile."""
 
     def __init__(self, files: dict[str, str], lines: set[tuple[str, int]]) -> None:

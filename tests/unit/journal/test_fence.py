@@ -1,14 +1,16 @@
 """The fence: moved only by what verifies or by what it framed, across segments, and never by anything else."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
-from holdfast.errors import NewerVersion
+from holdfast.errors import InvariantBroken, NewerVersion
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import Keyring
 from holdfast.journal.fence import Fence
 from holdfast.journal.record import BIRTH_MAC, Draft, frame
-from holdfast.journal.segment import FORMAT, SegmentKey, SegmentOpened, is_own
+from holdfast.journal.segment import CLOSED, FORMAT, OPENED, Previous, SegmentKey, SegmentOpened, is_own
 
 OPS, LIFE = SessionId("ops/api"), InstanceId("i1")
 KEYS = {1: bytes(range(32)), 2: bytes(range(1, 33))}
@@ -136,3 +138,120 @@ def test_a_segment_in_the_place_of_another_is_not_believed() -> None:
     second = segment(writer, "two")
     for number in (1, 3):
         assert fence(number=number).feed(second).taken == 0
+
+
+def in_the_next() -> tuple[Fence, Previous]:
+    """A reader behind a closed segment of generation 2, whose last record is of time 10 and epoch 3; and what the next header says of that one."""
+    writer, reader = fence(), fence()
+    first = writer.open_segment(generation=2, at=10, writer="w")
+    first += writer.write(Draft("note", 1, b"{}"), at=10, epoch=3, writer="w")[0]
+    first += writer.close_segment(at=10, writer="w")
+    assert reader.feed(first).taken == len(first)
+    reader.enter_next()
+    assert reader.previous is not None
+    return reader, reader.previous
+
+
+def header(reader: Fence, previous: Previous | None, *, generation: int = 2, key: str | None = None, kind: str = OPENED, **fields: int) -> bytes:
+    """A header with a valid mac, by somebody who has the key."""
+    keys = reader.keys.get(generation)
+    opened = SegmentOpened(FORMAT, OPS, LIFE, SegmentKey(generation, key or keys.key_id), reader.number, previous)
+    every: dict[str, Any] = {"seq": reader.seq + 1, "at": 10, "epoch": 3} | fields
+    return frame(keys.record, reader.mac, Draft(kind, 1, msgspec.json.encode(opened)), writer="w", **every)[0]
+
+
+def test_the_header_that_is_expected_is_believed() -> None:
+    reader, previous = in_the_next()
+    line = header(reader, previous)
+    assert reader.feed(line).taken == len(line)
+    assert (reader.where, reader.generation, reader.previous) == ("middle", 2, previous)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"seq": 4 + 1},
+        {"seq": 4 - 1},
+        {"at": 9},
+        {"epoch": 2},
+        {"generation": 1},
+        {"key": "0" * 16},
+        {"kind": CLOSED},
+        {"kind": "note"},
+    ],
+    ids=str,
+)
+def test_nothing_falls_from_one_segment_to_the_next_even_with_a_valid_mac(wrong: dict[str, Any]) -> None:
+    """5.2: numbers go on by one, times, epochs and key generations never fall, and only a header of this key begins a segment."""
+    reader, previous = in_the_next()
+    fed = reader.feed(header(reader, previous, **wrong))
+    assert (fed.taken, fed.bad_line, reader.where, reader.offset) == (0, True, "start", 0)
+
+
+@pytest.mark.parametrize("field", ["number", "length", "mac", "digest"])
+def test_a_header_names_the_segment_before_as_we_left_it(field: str) -> None:
+    """L4: each of the four, under a valid mac."""
+    reader, previous = in_the_next()
+    other: Any = {"number": 7, "length": previous.length + 1, "mac": "00" * 32, "digest": "00" * 32}[field]
+    assert reader.feed(header(reader, msgspec.structs.replace(previous, **{field: other}))).taken == 0
+    assert reader.feed(header(reader, None)).taken == 0
+
+
+def test_a_first_segment_has_none_before_it_and_a_mac_is_made_of_digits() -> None:
+    reader = fence()
+    assert reader.feed(header(reader, Previous(0, 0, "00" * 32, ""))).taken == 0
+    late = fence(number=2)
+    assert late.feed(header(late, Previous(1, 1, "no digits", ""))).taken == 0
+
+
+def test_no_header_stands_inside_a_segment() -> None:
+    """One with a valid mac neither: what follows it would be read under what it says."""
+    writer, reader = fence(), fence()
+    data = segment(writer, "one")
+    assert reader.feed(data).taken == len(data)
+    before = (reader.head, reader.offset, reader.digest())
+    fed = reader.feed(header(writer, None, generation=1, epoch=0))
+    assert (fed.taken, fed.bad_line, reader.head, reader.offset, reader.digest()) == (0, True, *before)
+
+
+def test_the_first_bytes_of_a_segment_are_none() -> None:
+    """Before its header there is nothing that we know, whatever the segment before held."""
+    reader, _ = in_the_next()
+    for each in (reader, fence()):
+        assert each.prefix_holds(b"")
+        assert not each.prefix_holds(b"x")
+    assert fence().closing() is None
+    assert fence().generation == 0
+
+
+def test_a_record_is_framed_only_inside_a_segment_and_a_segment_opened_only_outside() -> None:
+    outside, inside = fence(), fence()
+    segment(inside, "one")
+    draft = Draft("note", 1, b"{}")
+    for wrong in (
+        lambda: outside.write(draft, at=1, epoch=0, writer="w"),
+        lambda: outside.frame([draft], at=1, epoch=0, writer="w"),
+        lambda: inside.open_segment(generation=1, at=10, writer="w"),
+    ):
+        with pytest.raises(InvariantBroken):
+            wrong()
+    inside.close_segment(at=10, writer="w")
+    for wrong in (lambda: inside.write(draft, at=10, epoch=0, writer="w"), lambda: inside.frame([draft], at=10, epoch=0, writer="w")):
+        with pytest.raises(InvariantBroken):
+            wrong()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_lines_framed_together_are_those_framed_one_by_one(count: int) -> None:
+    """And a fence moves over them only when it is told that they are durable."""
+    one, many = fence(), fence()
+    segment(one, "one")
+    segment(many, "one")
+    before = (many.head, many.offset, many.digest())
+    drafts = [Draft("note", 1, b'{"n":%d}' % number) for number in range(count)]
+    data, records = many.frame(drafts, at=11, epoch=2, writer="w")
+    assert (many.head, many.offset, many.digest()) == before
+    singly = [one.write(draft, at=11, epoch=2, writer="w") for draft in drafts]
+    assert (data, records) == (b"".join(line for line, _ in singly), [record for _, record in singly])
+    many.move_over(data, records[-1])
+    assert (many.head, many.offset, many.digest(), many.at, many.epoch) == (one.head, one.offset, one.digest(), 11, 2)

@@ -31,7 +31,7 @@ class Written:
                 writer.enter_next()
         self.anchor: Anchor | None = Anchor(1, 1, 2, writer.offset, writer.seq, 1, 0, writer.mac)
 
-    def judged(self, *, known: bytes = b"", first_mac: str | None = None) -> Walked:
+    def judged(self, *, known: bytes = b"", first_mac: str | None = None, first: int = 1) -> Walked:
         def claimed_length(number: int) -> int | None:
             if number >= len(self.segments):
                 return None
@@ -41,12 +41,19 @@ class Written:
 
         return walk(
             Fence(KEYS, OPS, LIFE),
-            [SegmentBytes(n, f"i1.{n:08d}.jsonl", lambda offset, data=data: data[offset:]) for n, data in enumerate(self.segments, 1)],
+            [SegmentBytes(n, f"i1.{n:08d}.jsonl", lambda offset, data=data: data[offset:]) for n, data in enumerate(self.segments, first)],
             lambda: self.anchor,
             first_mac=first_mac,
             claimed_length=claimed_length,
             excess_is_known=lambda _number, _length, excess: excess == known,
         )
+
+    def anchored_in_the_first(self, lines: int = 12) -> "Written":
+        """As if only so many lines of the first segment had been acknowledged."""
+        reader = Fence(KEYS, OPS, LIFE)
+        reader.feed(b"".join(self.segments[0].splitlines(keepends=True)[:lines]))
+        self.anchor = Anchor(1, 1, 1, reader.offset, reader.seq, 1, 0, reader.mac)
+        return self
 
     def anchored_at(self, notes: int) -> "Written":
         """As if only so many notes of the last segment had been acknowledged."""
@@ -151,3 +158,94 @@ def test_a_whole_other_life_under_the_same_key_is_not_the_one_the_home_names() -
     assert written.judged(first_mac=first.mac.hex()).verdict == "holds"
     found = written.judged(first_mac="00" * 32)
     assert (found.verdict, found.byte) == ("broken", 0)
+
+
+HALF_HEADERS = (b"", b'{"seq":', Written().segments[1].split(b"\n")[0][:-9])
+
+
+@pytest.mark.parametrize("half", HALF_HEADERS, ids=["none", "begun", "all but its end"])
+@pytest.mark.parametrize("lines", [12, 11, 5])
+def test_a_segment_whose_header_is_not_whole_is_a_torn_tail(half: bytes, lines: int) -> None:
+    """5.4: of a closed segment, and of one that the header alone would have closed; acknowledged to its end, or not."""
+    for acknowledged in (lines, 3):
+        written = Written().anchored_in_the_first(acknowledged)
+        written.segments = [b"".join(written.segments[0].splitlines(keepends=True)[:lines]), half]
+        found = written.judged()
+        assert (found.verdict, found.records, found.segment, found.byte) == ("torn_tail", lines, "i1.00000002.jsonl", 0)
+
+
+@pytest.mark.parametrize("half", HALF_HEADERS, ids=["none", "begun", "all but its end"])
+def test_half_a_header_does_not_hide_that_the_segment_before_was_shortened(half: bytes) -> None:
+    """D4: at a line's end, so that what is left verifies; the anchor knows better."""
+    for lines in range(1, 12):
+        written = Written().anchored_in_the_first()
+        written.segments = [b"".join(written.segments[0].splitlines(keepends=True)[:lines]), half]
+        found = written.judged()
+        assert (found.verdict, found.detail) == ("cut_short", f"history ends with record {lines}; record 12 was acknowledged")
+
+
+def test_only_the_last_segment_may_lack_its_header() -> None:
+    """D4: with one more behind it, it is a hole, or something that nobody wrote."""
+    for middle in HALF_HEADERS:
+        written = Written().anchored_in_the_first()
+        written.segments = [written.segments[0], middle, b'{"seq":']
+        assert written.judged().verdict == "broken"
+    written = Written().anchored_in_the_first()
+    written.segments = [written.segments[0] + b"half", b'{"seq":']
+    assert written.judged().verdict == "broken", "and what stands behind the closing record of the one before is no batch"
+
+
+def test_a_closed_segment_that_was_shortened_or_changed() -> None:
+    whole = Written().segments[0]
+    for size in range(0, len(whole), 13):
+        written = Written()
+        written.segments[0] = whole[:size]
+        found = written.judged()
+        assert (found.verdict, found.segment, found.byte) == ("cut_short", "i1.00000001.jsonl", whole[:size].rfind(b"\n") + 1)
+        assert found.detail == f"{size} of {len(whole)} bytes are left"
+    lines = whole.splitlines(keepends=True)
+    for changed in (whole.replace(b'"n":4', b'"n":5'), whole[:-9].replace(b'"n":4', b'"n":5')):
+        written.segments[0] = changed
+        found = written.judged()
+        assert (found.verdict, found.records, found.byte) == ("broken", 5, len(b"".join(lines[:5])))
+
+
+def test_a_missing_first_segment_is_named() -> None:
+    written = Written()
+    written.segments.pop(0)
+    found = written.judged(first=2)
+    assert (found.verdict, found.records, found.byte, found.detail) == ("cut_short", 0, 0, "segment 1 is missing")
+
+
+@pytest.mark.parametrize("place", ["the first", "the last"])
+def test_the_anchor_names_one_record_and_no_other(place: str) -> None:
+    """A whole history that verifies is not ours if the acknowledged record has another mac: in either of the last two segments."""
+    written = Written().anchored_in_the_first() if place == "the first" else Written()
+    assert written.judged().verdict == "holds"
+    assert written.anchor is not None
+    written.anchor = written.anchor._replace(mac=bytes(32))
+    found = written.judged()
+    assert (found.verdict, found.detail) == ("broken", f"record {written.anchor.seq} is not the one the anchor names")
+
+
+def test_an_anchor_past_the_end_tells_what_was_cut_from_what_was_changed() -> None:
+    """A tail that reaches as far as the anchor was changed; one that does not was cut; one with a whole line was changed, however short."""
+    written = Written()
+    whole = written.segments[1]
+    kept = whole[: whole.rstrip(b"\n").rfind(b"\n") + 1]
+    for tail, verdict in (
+        (b"", "cut_short"),
+        (b"x" * (len(whole) - len(kept) - 1), "cut_short"),
+        (b"x" * (len(whole) - len(kept)), "broken"),
+        (b"x\n", "broken"),
+    ):
+        written.segments[1] = kept + tail
+        assert written.judged().verdict == verdict, tail
+    written.segments[1] = whole
+    assert written.anchor is not None
+    written.anchor = written.anchor._replace(segment=3, length=0)
+    assert written.judged().verdict == "cut_short"
+
+
+def test_a_tail_of_exactly_one_batch_is_torn() -> None:
+    assert tail_is_torn(b"x" * BATCH_BYTES_MAX)

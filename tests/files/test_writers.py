@@ -2,14 +2,18 @@
 
 import asyncio
 import os
+import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.adapters.files.notify import FileNotifier
+from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.errors import InDoubt, Refused
 from holdfast.ids import SessionId
 from holdfast.limits import RECORD_BYTES_MAX
@@ -55,6 +59,28 @@ async def test_a_hundred_appends_by_four_processes_in_one_release(files: Any) ->
         for start in (100, 200, 300, 400):
             assert [n for n in found if start <= n < start + 100] == list(range(start, start + 25))
         assert (await store.verify_session(OPS)).verdict == "holds"
+
+
+@in_loop
+async def test_a_peer_that_goes_on_in_new_segments_while_we_verify_is_not_accused(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """L7: it rotates between our look at the folder and our taking the lock for what was the last segment."""
+    await files.bear(5, segment_bytes=4096)
+    genuine = SessionFiles.locked
+    wrote: list[int] = []
+
+    @contextmanager
+    def after_a_peer(ours: SessionFiles) -> Iterator[int]:
+        if ours.session == OPS and not wrote:
+            wrote.append(subprocess.run([sys.executable, "-c", APPENDER, str(files.path), "100", "60"], check=False).returncode)
+        with genuine(ours) as folder:
+            yield folder
+
+    async with files.store() as store:
+        monkeypatch.setattr(SessionFiles, "locked", after_a_peer)
+        verdict = await store.verify_session(OPS)
+    assert wrote == [0]
+    assert len(files.segments) > 2
+    assert (verdict.verdict, verdict.segment) == ("holds", files.segments[-1].name)
 
 
 @in_loop

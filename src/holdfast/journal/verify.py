@@ -89,7 +89,8 @@ def walk(
 
     `claimed_length(number)` is what the next segment's header says of this one; the chain confirms or refutes it.
     `excess_is_known(number, length, bytes)` says whether bytes past a closed segment's length are the batch that was put in quarantine.
-    The anchor is read after the last segment, so that a writer at work beside us never makes it lead.
+    `segments` may grow while the last of them is read: a writer at work beside us goes on in a new one.
+    The anchor is read after the last segment, so that such a writer never makes it lead.
     """
     seen = _Seen(first_mac)
     name: str | None = None

@@ -69,6 +69,7 @@ def test_every_durable_field_equals_the_source() -> None:
 )
 def test_nobody_known_is_the_least_authority(source: MessageSource | None) -> None:
     """Case 2: and whatever else a source without a person claims counts for nothing."""
+    assert not MessageSource.none().can_prompt
     assert context(source) == TurnContext(
         session=SESSION,
         instance=LIFE,
@@ -189,6 +190,11 @@ def test_a_damaged_field_is_named(field: str, value: object) -> None:
     lost = restored({**WHOLE, field: value})
     assert isinstance(lost, LostContext)
     assert lost.field == field
+
+
+@pytest.mark.parametrize(("field", "value"), [("audience", "everyone"), ("principal", "root")])
+def test_an_unknown_word_is_quoted_in_the_reason(field: str, value: str) -> None:
+    assert restored({**WHOLE, field: value}) == LostContext(f"the turn's context has an unknown {field}: {value!r}", field)
 
 
 @pytest.mark.parametrize("raw", [b"null", b"[]", b'"x"', b"{", b""], ids=repr)

@@ -319,6 +319,8 @@ def test_fields_that_a_tool_names_as_free_are_not_bound() -> None:
 def test_what_approve_folder_frees() -> None:
     assert (folder_of(TOOLS["shell"], SHELL), folder_of(TOOLS["write_file"], FILE), folder_of(TOOLS["delete"], SHELL)) == ("/srv", "/srv/a", None)
     assert folder_of(TOOLS["write_file"], Binding(display="x", path="/x")) == "/"
+    assert folder_of(TOOLS["write_file"], SHELL) is None, "no file, no folder"
+    assert folder_of(TOOLS["delete"], FILE) is None, "only what shell and file tools do is bound to a folder"
 
 
 def test_local_people_are_operators_with_a_boundary_of_their_own() -> None:
@@ -350,3 +352,55 @@ def test_a_team_is_shown_the_tools_that_were_made_for_it(tool: str, shown: bool)
     """Those for everybody and those for teams; what is for a person alone would be denied whatever its arguments."""
     team = context_from_source(MessageSource.team("alice", "ops"), session=SESSION, instance=LIFE, turn=TurnId("t1"), workspace=None)
     assert offered(team, TOOLS[tool], Policy()) is shown
+
+
+@pytest.mark.parametrize(("rule", "shown"), [(DENY, False), (ASK, True), (AUTO, True), (None, False)], ids=["denied", "asks", "runs", "nothing said"])
+def test_what_settings_say_of_a_tool_decides_whether_it_is_shown(rule: Rule | None, shown: bool) -> None:
+    """A5: settings come before the tool's own profile, which keeps a shell from a team."""
+    policy = Policy(rules={Audience.TEAM: {"shell": rule}} if rule else {})
+    assert offered(TEAM_ALICE, TOOLS["shell"], policy) is shown
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ({}, "policy asks before this tool runs"),
+        ({"tool": "ask_person"}, "the agent asks you something"),
+        ({"binding": OUTSIDE}, "it reaches outside the workspace"),
+        ({"binding": OUTSIDE, "twin": True}, "an earlier, equal call is in doubt: it may have run already"),
+    ],
+    ids=str,
+)
+def test_a_person_is_told_why_they_are_asked(case: dict[str, Any], reason: str) -> None:
+    """P4, T2: what may have happened already comes first."""
+    assert verdict(**case).reason == reason
+
+
+@pytest.mark.parametrize(
+    ("tool", "binding", "covers"),
+    [
+        (
+            "shell",
+            SHELL,
+            {
+                "approve_session": "this exact command, in this session",
+                "approve_folder": "this exact command run in /srv or below, in any session of yours",
+                "approve_everywhere": "this exact command, in any session of yours",
+            },
+        ),
+        (
+            "write_file",
+            FILE,
+            {
+                "approve_session": "write_file with these exact arguments, in this session",
+                "approve_folder": "write_file on any path in /srv/a or below, in any session of yours",
+                "approve_everywhere": "write_file with these exact arguments, in any session of yours",
+            },
+        ),
+    ],
+    ids=["shell", "write_file"],
+)
+def test_every_option_says_what_it_would_cover(tool: str, binding: Binding, covers: dict[str, str]) -> None:
+    """P4, P9: consent to a grant is consent to these words."""
+    ask = Ask(may_answer=("alice",), reason="", rule="", expires_after_seconds=1)
+    assert {each.option: each.covers for each in options_for(TOOLS[tool], binding, ask) if each.option in covers} == covers

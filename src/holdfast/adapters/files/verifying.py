@@ -30,18 +30,23 @@ def verify_files(files: SessionFiles, *, sealed: bool, first_mac: str | None, is
             folder = stack.enter_context(walk_folders(files.home, *files.parts))
             if not files.keys.newest:
                 return verdict("unreadable", "there is no key to verify it with")
-            numbers = files.numbers(folder)
+            segments: list[SegmentBytes] = []
+            locked: list[int] = []
 
-            def locked_read(number: int, offset: int) -> bytes:
-                if number == numbers[-1]:
-                    stack.enter_context(files.locked())
-                data = files.read_segment(folder, number)
-                return data[offset:]
+            def find_more() -> None:
+                last = segments[-1].number if segments else 0
+                segments.extend(segment(number) for number in files.numbers(folder) if number > last)
 
-            segments = [
-                SegmentBytes(number, files.name(number), lambda offset, number=number: locked_read(number, offset))  # type: ignore[misc]
-                for number in numbers
-            ]
+            def segment(number: int) -> SegmentBytes:
+                return SegmentBytes(number, files.name(number), lambda offset: read(number, offset))
+
+            def read(number: int, offset: int) -> bytes:
+                if number == segments[-1].number and not locked:
+                    locked.append(stack.enter_context(files.locked()))
+                    find_more()  # a peer may have gone on in new segments since we looked; from here on nobody can
+                return files.read_segment(folder, number)[offset:]
+
+            find_more()
             found = walk(
                 files.fence(),
                 segments,

@@ -3,13 +3,15 @@ Mutation testing of what must not be wrong: the journal, approvals, authority, p
 
 Mutants (`mutants.py`) of what is inside functions are tried in one warmed process (`mutation_warm.py`); what is read when a module is imported, in a copy
 of the sources and an interpreter of its own. A mutant that no test notices survives, and is listed: either a test is missing, or the change means nothing.
-`python -m holdfast.testing.mutation` from the repository's root tries them all, `--count 300 --seed 1` a sample; `--report FILE` writes the survivors as a page.
+`python -m holdfast.testing.mutation` from the repository's root tries them all, `--count 300 --seed 1` a sample; `--report FILE` writes the survivors as a page,
+and `--again FILE` tries those of such a page, whatever lines they are on by now.
 """
 
 import argparse
 import ast
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from holdfast.testing.mutants import Mutant, left_out, mutants_of, mutated
-from holdfast.testing.mutation_warm import Judged, judge_warm
+from holdfast.testing.mutation_warm import SECONDS_OF_TESTS_MAX, Judged, judge_warm
 
 SECONDS_MAX = 300.0  # the tests of a module take some seconds; a mutant that makes them hang is noticed
 _JOURNAL = ("tests/unit/journal", "tests/properties/test_journal_bytes.py", "tests/files/test_changed_bytes.py", "tests/files/test_format.py")
@@ -114,22 +116,31 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, help="a sample of so many; all without it")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--modules", nargs="*", choices=list(MODULES), default=list(MODULES))
+    parser.add_argument("--seconds", type=float, default=SECONDS_OF_TESTS_MAX, help="of tests for one mutant at most, as they take unchanged")
+    parser.add_argument("--again", type=Path, help="only those that this report lists")
     parser.add_argument("--report", type=Path, help="write the survivors here")
     options = parser.parse_args(arguments)
     root = Path.cwd()
     mutants = sampled(root, count=options.count, seed=options.seed, modules=options.modules)
+    if options.again is not None:
+        mutants = _listed(mutants, options.again.read_text())
     tally = _Tally(len(mutants))
-    _judge(root, mutants, tally.take)
+    _judge(root, mutants, tally.take, seconds_max=options.seconds)
     tally.say(sum((left_out(_source(root, module)) for module in options.modules), Counter()))
     if options.report is not None:
         options.report.write_text("".join(f"- `{each.module}`, line {each.line}: {each.what}.\n" for each in tally.survivors))
     return 0
 
 
-def _judge(root: Path, mutants: Sequence[Mutant], tell: Callable[[Judged], None]) -> None:
+def _listed(mutants: Sequence[Mutant], report: str) -> list[Mutant]:
+    listed = {(module, what) for module, what in re.findall(r"^- `(.+?)`, line \d+: (.+)\.$", report, re.MULTILINE)}
+    return [each for each in mutants if (each.module, each.what) in listed]
+
+
+def _judge(root: Path, mutants: Sequence[Mutant], tell: Callable[[Judged], None], *, seconds_max: float) -> None:
     for tests in dict.fromkeys(MODULES[each.module] for each in mutants):
         theirs = [each for each in mutants if MODULES[each.module] == tests]
-        judge_warm(root, tests, [each for each in theirs if each.function is not None], tell=tell)
+        judge_warm(root, tests, [each for each in theirs if each.function is not None], tell=tell, seconds_max=seconds_max)
         for judged in judge_cold(root, tests, [each for each in theirs if each.function is None]):
             tell(judged)
 

@@ -48,11 +48,13 @@ class _Test(NamedTuple):
     lines: frozenset[tuple[str, int]]
 
 
-def judge_warm(root: Path, tests: Sequence[str], mutants: Sequence[Mutant], *, tell: Callable[[Judged], None]) -> None:
+def judge_warm(
+    root: Path, tests: Sequence[str], mutants: Sequence[Mutant], *, tell: Callable[[Judged], None], seconds_max: float = SECONDS_OF_TESTS_MAX
+) -> None:
     """Each as it is done; all are inside functions. The tests run from `root`, against the sources that this process imports, which must be those of `root`."""
     if not mutants:
         return
-    plugin = _Warm(root, mutants, tell)
+    plugin = _Warm(root, mutants, tell, seconds_max)
     words = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not long", "-o", "tmp_path_retention_policy=none"]
     words += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # our own plugin is imported already, by this module
     code = pytest.main([*words, f"--rootdir={root}", *tests], plugins=[plugin])
@@ -65,10 +67,10 @@ def judge_warm(root: Path, tests: Sequence[str], mutants: Sequence[Mutant], *, t
 class _Warm:
     """The plugin of pytest that runs the tests its own way."""
 
-    def __init__(self, root: Path, mutants: Sequence[Mutant], tell: Callable[[Judged], None]) -> None:
+    def __init__(self, root: Path, mutants: Sequence[Mutant], tell: Callable[[Judged], None], seconds_max: float) -> None:
         self._sources = {each: (root / "src/holdfast" / each).read_text() for each in {mutant.module for mutant in mutants}}
         self._files = {str(root / "src/holdfast" / each): each for each in self._sources}
-        self._mutants, self._tell = mutants, tell
+        self._mutants, self._tell, self._seconds_max = mutants, tell, seconds_max
         self._failed = False
         self.fault: Exception | None = None
 
@@ -91,7 +93,7 @@ class _Warm:
         gc.collect()
         gc.freeze()
         for mutant in self._mutants:
-            chosen = _chosen(tests, mutant)
+            chosen = _chosen(tests, mutant, self._seconds_max)
             self._tell(Judged(mutant, self._judge(mutant, chosen, modules[mutant.module]) if chosen else "never run", len(chosen)))
 
     def _noted(self, items: Sequence[pytest.Item]) -> Iterator[_Test]:
@@ -141,12 +143,12 @@ class _Warm:
         return self._failed
 
 
-def _chosen(tests: Sequence[_Test], mutant: Mutant) -> list[_Test]:
+def _chosen(tests: Sequence[_Test], mutant: Mutant, seconds_max: float) -> list[_Test]:
     """Those that run the statement, the quickest first, within the bound; at least one."""
     lines = {(mutant.module, line) for line in range(mutant.lines[0], mutant.lines[1] + 1)}
     able = sorted((test for test in tests if not test.lines.isdisjoint(lines)), key=lambda test: test.seconds)
     taken: list[_Test] = []
-    left = SECONDS_OF_TESTS_MAX
+    left = seconds_max
     for test in able:
         left -= test.seconds
         if left < 0 and taken:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from holdfast.ids import ApprovalId
-from holdfast.session.decide_answers import _REFUSALS_JOURNALLED_MAX, Answered
+from holdfast.session.decide_answers import _REFUSALS_JOURNALLED_MAX, Answered, answer_approval
 from holdfast.session.events import AnswerRefused, ApprovalAnswered, ToolStarted
 from holdfast.testing.pure_session import PureSession
 from holdfast.testing.scenarios import Teller
@@ -128,3 +128,59 @@ def test_a_clock_set_back_is_not_believed() -> None:
     decided = decide(pure.state, _command(approval), now=pure.now - 9 * 86_400_000)
     assert decided.refusal is not None
     assert (decided.refusal.code, teller.pure is pure) == ("expired", True)
+
+
+def question() -> tuple[Teller, PureSession, ApprovalId]:
+    teller = Teller()
+    teller.tell(["submit x", "go", """calls 'ask_person {"question":"which?"}' "delete b=1" """, "go"])
+    return teller, teller.pure, next(iter(teller.pure.state.approvals))
+
+
+def test_the_same_answer_id_with_other_words_is_another_answer() -> None:
+    """P2: the words are the answer to a question; what is said beside an option is not."""
+    _, pure, approval = question()
+    first = pure.answer(approval, "answer", "alice", reason="blue", answer_id="x").decided[-1]
+    assert isinstance(first.outcome, Answered)
+    assert not first.outcome.again
+    again = pure.answer(approval, "answer", "alice", reason="blue", answer_id="x").decided[-1]
+    assert (again.refusal, again.outcome) == (None, msgspec.structs.replace(first.outcome, again=True))
+    other = pure.answer(approval, "answer", "alice", reason="red", answer_id="x").decided[-1].refusal
+    assert other is not None
+    assert other.code == "already_answered"
+    second = next(name for name in pure.state.approvals if name != approval)
+    for reason in ("because", "on second thought"):
+        decided = pure.answer(second, "deny", "alice", reason=reason, answer_id="y").decided[-1]
+        assert isinstance(decided.outcome, Answered)
+    assert [event.reason for event in pure.events() if isinstance(event, ApprovalAnswered)] == ["blue", "because"]
+
+
+@pytest.mark.parametrize("option", ["approve_once", "deny"])
+def test_a_repeated_answer_is_told_what_was_answered_when_the_turn_is_long_over(option: str) -> None:
+    """P2: idempotent for good, and only for the same person's same option."""
+    teller, pure, approval = asked()
+    pure.answer(approval, option, "alice", answer_id="x")
+    teller.tell(["go", "says done", "go"])
+    assert not pure.state.turns
+    before = len(pure.records)
+    outcome = pure.answer(approval, option, "alice", answer_id="x").decided[-1].outcome
+    assert isinstance(outcome, Answered)
+    assert (outcome.option, outcome.again, outcome.waiting) == (option, True, False)
+    for changed in ({"by": "bob"}, {"option": "approve_session"}, {"answer_id": "y"}):
+        refusal = pure.do(msgspec.structs.replace(_command(approval), **{"option": option, **changed})).decided[-1].refusal
+        assert refusal is not None
+        assert refusal.code == "already_answered"
+    assert len(pure.records) == before
+
+
+def test_a_prompt_whose_call_is_not_there_is_unknown() -> None:
+    """Fails closed, should state ever disagree with itself: nothing is recorded, nothing runs."""
+    _, pure, approval = asked()
+    turn, _, seq = pure.state.approvals[approval]
+    open_turn = pure.state.turns[turn]
+    bare = msgspec.structs.replace(open_turn.calls[0], approval=None)
+    without = msgspec.structs.replace(pure.state, turns={turn: msgspec.structs.replace(open_turn, calls=(bare,))})
+    for state in (msgspec.structs.replace(pure.state, approvals={approval: (turn, "c-none", seq)}), without):
+        decided = answer_approval(state, _command(approval), pure.now)
+        assert decided.events == ()
+        assert decided.refusal is not None
+        assert decided.refusal.code == "unknown"

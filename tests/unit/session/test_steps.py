@@ -3,8 +3,10 @@
 import msgspec
 import pytest
 
+from holdfast.errors import InvariantBroken
 from holdfast.ids import TurnId
 from holdfast.session.commands import DecideCalls, EndTurn, FinishCall, ParkTurn, ProposeCalls, ResumeTurn, StartModelCall, StartTurn, TakeAnswer
+from holdfast.session.events import CallFinished
 from holdfast.session.messages import ModelAnswer, ProposedCall, Usage
 from holdfast.session.policy import Policy
 from holdfast.testing.scenarios import Teller
@@ -118,3 +120,53 @@ def test_expiry_does_not_overtake_what_was_journalled_before_it(first: str) -> N
     teller = Teller()
     teller.tell([*ASKED, 'calls "delete b=1"', "go", first, "crash losing=3", "wait 8d"])
     assert teller.tell(["expire"]) == []
+
+
+APPROVED = (*ASKED, 'calls "charge amount=5"', "go", "answer a1 approve_once", "resume t1")
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        "policy personal.charge=deny",
+        "policy personal.charge=ask:bob:only",
+        "world changes=charge",
+        "world identity=9:9",
+        "world lacks=charge",
+    ],
+)
+def test_what_was_started_and_may_not_be_repeated_is_in_doubt(meanwhile: str) -> None:
+    """T2, T6, A5: it ran before the crash, so nobody may say of it that it was not run, whatever stops it from being run again."""
+    teller = Teller()
+    teller.tell([*APPROVED, "start c1", "crash", "recover", meanwhile, "start c1"])
+    last = teller.pure.events()[-1]
+    assert isinstance(last, CallFinished)
+    assert (last.outcome, last.text[:39]) == ("in_doubt", "In doubt: it was started before and cou")
+    teller = Teller()
+    teller.tell([*APPROVED, meanwhile, "start c1"])
+    last = teller.pure.events()[-1]
+    assert isinstance(last, CallFinished)
+    assert last.outcome == "voided", "what never began is not in doubt"
+
+
+def test_the_bound_of_delegates_is_no_bound_of_other_tools() -> None:
+    """As deep as delegates go, one may still look and do the work itself."""
+    teller = Teller()
+    teller.tell(['as-delegate "go deeper" path=ops,a,b,helper', "begin", "think", 'calls "delegate_helper task=x" "look at=x"', "decide"])
+    assert [call.code for call in teller.pure.state.turns[T1].calls] == ["delegate_depth", None]
+    teller.tell(["run c2"])
+    assert teller.pure.state.turns[T1].calls[1].outcome == "ok"
+
+
+def test_a_look_without_a_problem_has_found_everything() -> None:
+    """An adapter that forgot something is a bug of ours: it stops, and decides nothing."""
+    teller = Teller()
+    teller.tell(PLACES["deciding"])
+    pure = teller.pure
+    (whole, *_) = pure.looked(T1)
+    before = len(pure.records)
+    for forgotten in ("definition", "arguments", "binding"):
+        looked = msgspec.structs.replace(whole, **{forgotten: None})
+        with pytest.raises(InvariantBroken):
+            pure.do(DecideCalls(turn=T1, looked=(looked,), policy=Policy()))
+    assert len(pure.records) == before

@@ -19,18 +19,34 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.testing.mutants import Mutant, left_out, mutants_of, mutated
 from holdfast.testing.mutation_warm import SECONDS_OF_TESTS_MAX, Judged, judge_warm
 
 SECONDS_MAX = 300.0  # the tests of a module take some seconds; a mutant that makes them hang is noticed
-_JOURNAL = ("tests/unit/journal", "tests/properties/test_journal_bytes.py", "tests/files/test_changed_bytes.py", "tests/files/test_format.py")
-_SESSION = ("tests/unit/session", "tests/scenarios", "tests/runtime/test_pause_and_answer.py", "tests/runtime/test_grants.py")
-MODULES: dict[str, tuple[str, ...]] = {
+
+
+class Tests(NamedTuple):
+    """Where they are: those out of which a mutant's are chosen, and the few that all run for what is read at import, where lines don't say who depends on it."""
+
+    chosen_from: tuple[str, ...]
+    at_import: tuple[str, ...]
+
+
+_JOURNAL = Tests(
+    ("tests/unit/journal", "tests/properties/test_journal_bytes.py", "tests/files/test_changed_bytes.py", "tests/files/test_format.py"),
+    ("tests/unit/journal", "tests/files/test_format.py"),
+)
+_SESSION = Tests(
+    ("tests/unit/session", "tests/scenarios", "tests/runtime/test_pause_and_answer.py", "tests/runtime/test_grants.py"),
+    ("tests/unit/session/test_authority.py", "tests/unit/session/test_policy.py", "tests/unit/session/test_answers.py", "tests/scenarios"),
+)
+MODULES: dict[str, Tests] = {
     **{f"session/{name}.py": _SESSION for name in ("approvals", "authority", "policy", "restoring", "decide_answers", "decide_calls")},
     **{f"journal/{name}.py": _JOURNAL for name in ("fence", "anchor", "verify", "chain", "record", "segment", "strict")},
 }
-"""What matters most first, each with where its tests are; inside functions only those of them that run a mutant's statement are run."""
+"""What matters most first."""
 
 
 def sampled(root: Path, *, count: int | None, seed: int, modules: Sequence[str] = tuple(MODULES)) -> list[Mutant]:
@@ -140,8 +156,8 @@ def _listed(mutants: Sequence[Mutant], report: str) -> list[Mutant]:
 def _judge(root: Path, mutants: Sequence[Mutant], tell: Callable[[Judged], None], *, seconds_max: float) -> None:
     for tests in dict.fromkeys(MODULES[each.module] for each in mutants):
         theirs = [each for each in mutants if MODULES[each.module] == tests]
-        judge_warm(root, tests, [each for each in theirs if each.function is not None], tell=tell, seconds_max=seconds_max)
-        for judged in judge_cold(root, tests, [each for each in theirs if each.function is None]):
+        judge_warm(root, tests.chosen_from, [each for each in theirs if each.function is not None], tell=tell, seconds_max=seconds_max)
+        for judged in judge_cold(root, tests.at_import, [each for each in theirs if each.function is None]):
             tell(judged)
 
 

@@ -1,5 +1,7 @@
 """The anchor: two slots, the newer that verifies counts, and nothing else does."""
 
+import pytest
+
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.anchor import ANCHOR_BYTES, SLOT_BYTES, Anchor, acknowledged_seq, decode_anchor, encode_slot, slot_offset
 from holdfast.journal.chain import KeyMissing, Keyring
@@ -64,3 +66,21 @@ def test_the_quick_look_finds_what_the_whole_one_finds() -> None:
             except KeyMissing:
                 whole = None
             assert acknowledged_seq(data, {1: bytes(range(32))}, session, InstanceId("i1")) == (None if whole is None else whole.seq)
+
+
+def test_a_slot_under_a_key_that_we_lack_is_told_apart_from_damage_unless_the_other_verifies() -> None:
+    """5.2: a lost key makes a session read-only; it is not called cut short for it."""
+    both = Keyring({1: bytes(range(32)), 2: bytes(range(1, 33))}, SessionId("ops/api"), InstanceId("i1"))
+    older, newer = (encode_slot(each, both) for each in (anchor(8), anchor(9)._replace(generation=2)))
+    assert decode_anchor(older + newer, both) == anchor(9)._replace(generation=2)
+    assert decode_anchor(older + newer, KEYS) == anchor(8)
+    assert decode_anchor(newer + older, KEYS) == anchor(8)
+    for lost in (newer + newer, newer + bytes(SLOT_BYTES), bytes(SLOT_BYTES) + newer):
+        with pytest.raises(KeyMissing) as caught:
+            decode_anchor(lost, KEYS)
+        assert caught.value.generation == 2
+
+
+def test_slots_are_written_in_turn() -> None:
+    assert [slot_offset(counter) for counter in range(4)] == [0, SLOT_BYTES, 0, SLOT_BYTES]
+    assert len(encode_slot(anchor(1), KEYS)) == SLOT_BYTES

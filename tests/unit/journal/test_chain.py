@@ -31,3 +31,12 @@ def test_a_missing_generation_and_a_wrong_key_are_told_apart_from_damage() -> No
     assert (ring.get(1).generation, ring.get(1).key_id) == (1, key_id(KEY))
     with pytest.raises(KeyMissing):
         ring.get(2)
+
+
+def test_the_newest_key_is_the_one_of_the_highest_generation() -> None:
+    assert [Keyring(dict.fromkeys(each, KEY), OPS, LIFE).newest for each in ((), (1,), (3, 1, 2))] == [0, 1, 3]
+
+
+def test_a_key_is_named_by_sixteen_digits() -> None:
+    """Part of every segment's header: another length would be another format."""
+    assert key_id(KEY) == subkey(KEY, "key id", "", "").hex()[:16]

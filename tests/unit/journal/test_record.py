@@ -5,8 +5,8 @@ import pytest
 from blake3 import blake3
 
 from holdfast.errors import Refused
-from holdfast.journal.record import BIRTH_MAC, Draft, believe, check_draft, frame, read_unverified
-from holdfast.limits import RECORD_BYTES_MAX
+from holdfast.journal.record import BIRTH_MAC, Draft, believe, check_draft, frame, read_unverified, record_mac
+from holdfast.limits import INTEGER_MAX, RECORD_BYTES_MAX
 
 KEY = bytes(range(32))
 
@@ -104,3 +104,45 @@ def test_reading_without_a_key_gives_the_same_record() -> None:
 def test_a_draft_that_could_not_be_read_back_is_refused_before_anything_is_written(draft: Draft) -> None:
     with pytest.raises(Refused):
         check_draft(draft)
+
+
+def test_a_draft_at_the_bounds_is_taken_and_one_past_them_is_not() -> None:
+    """The header and the mac of the longest names fit into what the bound leaves for them."""
+    longest = b'{"text":"' + b"x" * (RECORD_BYTES_MAX - 1024 - 11) + b'"}'
+    whole = Draft("n" * 64, INTEGER_MAX, longest)
+    check_draft(whole)
+    line, _ = frame(KEY, BIRTH_MAC, whole, seq=INTEGER_MAX, at=INTEGER_MAX, epoch=INTEGER_MAX, writer="w" * 64)
+    assert len(line) <= RECORD_BYTES_MAX
+    for wrong in (
+        Draft("note", INTEGER_MAX + 1, b"{}"),
+        Draft("n" * 65, 1, b"{}"),
+        Draft("note", 1, longest.replace(b"x", b"xx", 1)),
+        Draft("note", 1, b'{"a":1}\r'),
+        Draft("note", 1, b"{}\n"),
+        Draft("note", 1, b" {}"),
+    ):
+        with pytest.raises(Refused):
+            check_draft(wrong)
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"\n", b"{}\n", line_of()[:-5], line_of()[40:], line_of().replace(b',"body":', b',"nobody":'), line_of()[:-4] + b'x"}\n']
+)
+def test_what_is_no_line_of_ours_reads_as_nothing(line: bytes) -> None:
+    """For export without the key, and for the look at a header before it is verified: no error, no guess."""
+    assert read_unverified(line) is None
+    assert believe(KEY, BIRTH_MAC, line) is None
+
+
+def test_a_body_that_is_not_the_one_its_header_names_is_not_believed() -> None:
+    """Under a valid mac of header and body both: the header's own digest counts too."""
+    body = b'{"text":"hello"}'
+    header = line_of().split(b',"body":')[0].replace(blake3(body).hexdigest().encode(), b"0" * 64)
+    mac = record_mac(KEY, BIRTH_MAC, header, blake3(body).digest())
+    assert believe(KEY, BIRTH_MAC, header + b',"body":' + body + b',"mac":"' + mac.hex().encode() + b'"}\n') is None
+
+
+def test_a_valid_mac_over_no_header_of_ours_is_not_believed() -> None:
+    header, body = b'{"seq":7', b"{}"
+    mac = record_mac(KEY, BIRTH_MAC, header, blake3(body).digest())
+    assert believe(KEY, BIRTH_MAC, header + b',"body":' + body + b',"mac":"' + mac.hex().encode() + b'"}\n') is None

@@ -170,3 +170,28 @@ def test_a_look_without_a_problem_has_found_everything() -> None:
         with pytest.raises(InvariantBroken):
             pure.do(DecideCalls(turn=T1, looked=(looked,), policy=Policy()))
     assert len(pure.records) == before
+
+
+def test_what_was_allowed_and_started_asks_nobody_after_a_crash() -> None:
+    """T2, A5: policy asks by now; whoever were asked would approve something that has perhaps happened, so it is in doubt."""
+    teller = Teller()
+    teller.tell(
+        ["policy personal.charge=auto", *ASKED, 'calls "charge amount=5"', "decide", "start c1", "crash", "recover", "policy personal.charge=ask"]
+    )
+    teller.tell(["start c1"])
+    last = teller.pure.events()[-1]
+    assert isinstance(last, CallFinished)
+    assert (last.outcome, last.code) == ("in_doubt", "in_doubt")
+    assert teller.pure.state.approvals == {}
+
+
+def test_an_equal_call_is_equal_however_it_is_spelled() -> None:
+    """The third of the same call in a row is corrected, though the model wrote its arguments in another order."""
+    teller = Teller()
+    teller.tell(ASKED)
+    for spelled in ('{"a":1,"b":2}', '{"b":2,"a":1}'):
+        teller.tell([f"calls 'look {spelled}'", "go"])
+    teller.tell(["""calls 'look {"b":2, "a":1}'""", "decide"])
+    last = teller.pure.events()[-1]
+    assert isinstance(last, CallFinished)
+    assert (last.outcome, last.code) == ("error", "repeated")

@@ -4,11 +4,23 @@ import msgspec
 import pytest
 
 from holdfast.errors import InvariantBroken
-from holdfast.ids import TurnId
-from holdfast.session.commands import DecideCalls, EndTurn, FinishCall, ParkTurn, ProposeCalls, ResumeTurn, StartModelCall, StartTurn, TakeAnswer
-from holdfast.session.events import CallFinished
+from holdfast.ids import CallId, TurnId, approval_id
+from holdfast.session.commands import (
+    DecideCalls,
+    EndTurn,
+    FinishCall,
+    ParkTurn,
+    ProposeCalls,
+    ResumeTurn,
+    StartModelCall,
+    StartTool,
+    StartTurn,
+    TakeAnswer,
+)
+from holdfast.session.events import ApprovalRequested, CallFinished, TurnEnded
 from holdfast.session.messages import ModelAnswer, ProposedCall, Usage
 from holdfast.session.policy import Policy
+from holdfast.testing.pure_session import LIFE
 from holdfast.testing.scenarios import Teller
 
 T1 = TurnId("t1")
@@ -195,3 +207,49 @@ def test_an_equal_call_is_equal_however_it_is_spelled() -> None:
     last = teller.pure.events()[-1]
     assert isinstance(last, CallFinished)
     assert (last.outcome, last.code) == ("error", "repeated")
+
+
+def test_a_call_is_decided_once_however_often_it_is_looked_at() -> None:
+    """Two drivers' looks may cross: a second look at one call, in the same command or a later one, and a look at none of ours, decide nothing."""
+    teller = Teller()
+    teller.tell([*ASKED, 'calls "delete b=1" "delete b=2"'])
+    pure = teller.pure
+    first, second = pure.looked(T1)
+    stranger = msgspec.structs.replace(first, call=CallId("c-none"))
+    for looked, events in (((first, stranger, first), 1), ((first,), 0), ((first, second), 1)):
+        before = len(pure.records)
+        pure.do(DecideCalls(turn=T1, looked=looked, policy=Policy()))
+        assert len(pure.records) == before + events
+    assert len(pure.state.approvals) == 2
+
+
+@pytest.mark.parametrize(("meanwhile", "code"), [((), "turn_tool_calls_max"), (("start c1",), None)], ids=["none started", "one started"])
+def test_a_bound_that_was_lowered_ends_no_turn_whose_call_has_begun(meanwhile: tuple[str, ...], code: str | None) -> None:
+    """T6: that one ends with its outcome first; with none begun, the turn ends and names the bound."""
+    teller = Teller()
+    teller.tell([*ASKED, 'calls "tidy b=1" "delete b=2"', "decide", *meanwhile, """answer a1 edit 'arguments={"b":"3"}'""", "policy tool_calls=1"])
+    teller.tell(["decide"])
+    last = teller.pure.events()[-1]
+    assert isinstance(last, ApprovalRequested if code is None else TurnEnded)
+    assert getattr(last, "code", None) == code
+
+
+def test_each_prompt_of_a_call_has_an_id_of_its_own() -> None:
+    """P7: counted from one, and the same however often the records are read."""
+    teller = Teller()
+    teller.tell([*ASKED, 'calls "delete b=1"', "go", """answer a1 edit 'arguments={"b":"2"}'""", "go"])
+    asked = [event for event in teller.pure.events() if isinstance(event, ApprovalRequested)]
+    assert [each.approval for each in asked] == [approval_id(LIFE, each.call, number) for number, each in enumerate(asked, 1)]
+    assert len(asked) == 2
+
+
+def test_a_delegate_is_no_tool_that_could_be_started() -> None:
+    """Its call is handed on with a session of its own, or not at all."""
+    teller = Teller()
+    teller.tell([*ASKED, 'calls "delegate_helper task=x"', "decide"])
+    pure = teller.pure
+    call = pure.state.turns[T1].calls[0].call
+    (looked,) = pure.looked(T1, call)
+    with pytest.raises(InvariantBroken):
+        pure.do(StartTool(turn=T1, looked=looked, policy=Policy(), grants=(), epoch=pure.epoch))
+    assert pure.start(T1, call) == 1

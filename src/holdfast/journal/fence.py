@@ -64,10 +64,6 @@ class Fence:
     def generation(self) -> int:
         return self._subkeys.generation if self._subkeys else 0
 
-    def digest(self) -> bytes:
-        """Of the active segment's first `offset` bytes."""
-        return self._hasher.digest()
-
     def prefix_holds(self, data: bytes | memoryview) -> bool:
         """Are these, the first `offset` bytes of the segment as they are now, the ones we know?"""
         if self._subkeys is None or self.where == "start":  # before its header a segment has no bytes, and no digest yet
@@ -221,8 +217,3 @@ class Fence:
         self._subkeys, self._hasher, self.where = subkeys, blake3(key=subkeys.segment), "middle"
         line, _ = self.write(opened_draft(opened), at=at, epoch=self.epoch, writer=writer)
         return line
-
-
-def callers_records(records: Sequence[Record]) -> list[Record]:
-    """Without the journal's own."""
-    return [record for record in records if record.type not in (OPENED, CLOSED)]

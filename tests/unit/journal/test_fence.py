@@ -31,8 +31,13 @@ def test_what_was_framed_verifies_and_both_stand_at_the_same_place() -> None:
     data = segment(writer, "one", "two")
     fed = reader.feed(data)
     assert [record.body for record in fed.records if not is_own(record)] == [b'{"text":"one"}', b'{"text":"two"}']
-    assert (reader.head, reader.offset, reader.digest()) == (writer.head, writer.offset, writer.digest())
+    assert (reader.head, reader.offset, reader.closing()) == (writer.head, writer.offset, writer.closing())
     assert reader.prefix_holds(data)
+
+
+def test_a_clock_that_stands_at_its_beginning_is_no_damage() -> None:
+    data = segment(fence(), "one", at=0)
+    assert fence().feed(data).taken == len(data)
 
 
 @pytest.mark.parametrize("generation", [1, 2])
@@ -209,9 +214,9 @@ def test_no_header_stands_inside_a_segment() -> None:
     writer, reader = fence(), fence()
     data = segment(writer, "one")
     assert reader.feed(data).taken == len(data)
-    before = (reader.head, reader.offset, reader.digest())
+    before = (reader.head, reader.offset, reader.closing())
     fed = reader.feed(header(writer, None, generation=1, epoch=0))
-    assert (fed.taken, fed.bad_line, reader.head, reader.offset, reader.digest()) == (0, True, *before)
+    assert (fed.taken, fed.bad_line, reader.head, reader.offset, reader.closing()) == (0, True, *before)
 
 
 def test_the_first_bytes_of_a_segment_are_none() -> None:
@@ -247,11 +252,11 @@ def test_lines_framed_together_are_those_framed_one_by_one(count: int) -> None:
     one, many = fence(), fence()
     segment(one, "one")
     segment(many, "one")
-    before = (many.head, many.offset, many.digest())
+    before = (many.head, many.offset, many.closing())
     drafts = [Draft("note", 1, b'{"n":%d}' % number) for number in range(count)]
     data, records = many.frame(drafts, at=11, epoch=2, writer="w")
-    assert (many.head, many.offset, many.digest()) == before
+    assert (many.head, many.offset, many.closing()) == before
     singly = [one.write(draft, at=11, epoch=2, writer="w") for draft in drafts]
     assert (data, records) == (b"".join(line for line, _ in singly), [record for _, record in singly])
     many.move_over(data, records[-1])
-    assert (many.head, many.offset, many.digest(), many.at, many.epoch) == (one.head, one.offset, one.digest(), 11, 2)
+    assert (many.head, many.offset, many.closing(), many.at, many.epoch) == (one.head, one.offset, one.closing(), 11, 2)

@@ -246,7 +246,7 @@ def test_a_record_is_framed_only_inside_a_segment_and_a_segment_opened_only_outs
             wrong()
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [1, 2, 3])
 def test_lines_framed_together_are_those_framed_one_by_one(count: int) -> None:
     """And a fence moves over them only when it is told that they are durable."""
     one, many = fence(), fence()

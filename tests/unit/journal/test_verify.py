@@ -140,7 +140,7 @@ def test_missing_parts_are_cut_short() -> None:
     assert written.judged().verdict == "cut_short"
     written = Written()
     written.segments = []
-    assert written.judged().verdict == "cut_short"
+    assert (written.judged().verdict, written.judged().records) == ("cut_short", 0)
 
 
 def test_only_half_a_batch_is_torn() -> None:
@@ -208,6 +208,8 @@ def test_a_closed_segment_that_was_shortened_or_changed() -> None:
         written.segments[0] = changed
         found = written.judged()
         assert (found.verdict, found.records, found.byte) == ("broken", 5, len(b"".join(lines[:5])))
+    written.segments[0] = whole[:-1] + b" "
+    assert written.judged().verdict == "broken", "nothing is missing: the last newline was changed"
 
 
 def test_a_missing_first_segment_is_named() -> None:

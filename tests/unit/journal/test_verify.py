@@ -131,6 +131,22 @@ def test_bytes_behind_a_closed_segment_are_ignored_only_if_they_were_quarantined
     assert written.judged(known=b"the batch that failed\n").verdict == "holds"
 
 
+def test_a_quarantined_batch_that_would_verify_is_no_history() -> None:
+    """5.3: the next header closed the segment before it, so its records were never acknowledged, though each of them is genuine."""
+    writer = Fence(KEYS, OPS, LIFE)
+    first = writer.open_segment(generation=1, at=1, writer="w")
+    failed, _ = writer.frame([Draft("note", 1, b'{"n":0}'), Draft("note", 1, b'{"n":1}')], at=1, epoch=0, writer="w")
+    writer.enter_next()
+    second = writer.open_segment(generation=1, at=1, writer="w")
+    written = Written()
+    written.segments = [first + failed, second]
+    written.anchor = Anchor(1, 1, 2, writer.offset, writer.seq, 1, 0, writer.mac)
+    found = written.judged(known=failed)
+    assert (found.verdict, found.records) == ("holds", 2)
+    found = written.judged()
+    assert (found.verdict, found.byte, found.detail) == ("broken", len(first), "bytes follow the segment's end")
+
+
 def test_missing_parts_are_cut_short() -> None:
     written = Written()
     written.segments.pop()

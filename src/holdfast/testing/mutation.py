@@ -45,6 +45,12 @@ _SESSION = Tests(
 MODULES: dict[str, Tests] = {
     **{f"session/{name}.py": _SESSION for name in ("approvals", "authority", "policy", "restoring", "decide_answers", "decide_calls")},
     **{f"journal/{name}.py": _JOURNAL for name in ("fence", "anchor", "verify", "chain", "record", "segment", "strict")},
+    **{
+        f"session/{name}.py": _SESSION
+        for name in ("decide_turns", "decide_inputs", "decide_jobs", "decide_delegates", "decide_life", "decide_reminders")
+    },
+    **{f"session/{name}.py": _SESSION for name in ("decide", "decide_memory", "closing", "legacy", "plan")},
+    "session/rendering.py": Tests(("tests/tools/test_rendering.py", "tests/unit/session/test_policy.py"), ("tests/tools/test_rendering.py",)),
 }
 """What matters most first."""
 

@@ -126,7 +126,18 @@ def test_a_draft_at_the_bounds_is_taken_and_one_past_them_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"", b"\n", b"{}\n", line_of()[:-5], line_of()[40:], line_of().replace(b',"body":', b',"nobody":'), line_of()[:-4] + b'x"}\n']
+    "line",
+    [
+        b"",
+        b"\n",
+        b"{}\n",
+        line_of()[:-5],
+        line_of()[40:],
+        line_of().replace(b',"body":', b',"nobody":'),
+        line_of()[:-4] + b'x"}\n',
+        line_of().split(b',"body":')[0] + b',"body":' + b"0" * 64 + b'"}\n',
+    ],
+    ids=["empty", "bare", "other", "cut", "late", "no body", "no digits", "nothing between body and mac"],
 )
 def test_what_is_no_line_of_ours_reads_as_nothing(line: bytes) -> None:
     """For export without the key, and for the look at a header before it is verified: no error, no guess."""

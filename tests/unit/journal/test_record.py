@@ -5,7 +5,8 @@ import pytest
 from blake3 import blake3
 
 from holdfast.errors import Refused
-from holdfast.journal.record import BIRTH_MAC, Draft, believe, check_draft, frame, read_unverified, record_mac
+from holdfast.journal.record import BIRTH_MAC, Draft, believe, check_draft, frame, read_unverified, record_mac, times_of_birth
+from holdfast.journal.segment import closed_draft, repaired_draft
 from holdfast.limits import INTEGER_MAX, RECORD_BYTES_MAX
 
 KEY = bytes(range(32))
@@ -157,3 +158,19 @@ def test_a_valid_mac_over_no_header_of_ours_is_not_believed() -> None:
     header, body = b'{"seq":7', b"{}"
     mac = record_mac(KEY, BIRTH_MAC, header, blake3(body).digest())
     assert believe(KEY, BIRTH_MAC, header + b',"body":' + body + b',"mac":"' + mac.hex().encode() + b'"}\n') is None
+
+
+@pytest.mark.parametrize(
+    ("said", "times"),
+    [((5, 3, 99, None), [5, 5, 10, 10]), ((7, 6, 5), [7, 7, 7]), ((None, 1, 2), [10, 10, 10]), ((), [])],
+    ids=str,
+)
+def test_times_of_a_life_that_begins_with_anothers_records_never_fall(said: tuple[int | None, ...], times: list[int]) -> None:
+    """5.1: as they say, but never after now and never before the one ahead."""
+    assert times_of_birth([Draft("note", 1, b"{}", at) for at in said], 10) == times
+
+
+def test_the_journals_own_records_are_spelled_as_documented() -> None:
+    """Part of the format: another version would be unknown to every reader there is."""
+    assert closed_draft(3) == Draft("segment_closed", 1, b'{"number":3}')
+    assert repaired_draft(7, "q/1") == Draft("tail_repaired", 1, b'{"bytes":7,"quarantine":"q/1"}')

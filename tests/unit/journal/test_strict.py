@@ -58,6 +58,19 @@ def test_the_deepest_allowed_nesting_is_taken() -> None:
     strict_json("[" * JSON_DEPTH_MAX + "]" * JSON_DEPTH_MAX, what="x")
 
 
+def test_depth_is_counted_and_brackets_are_not() -> None:
+    """As deep as allowed beside many that are flat is taken; one deeper is not, however many were closed before it."""
+    deepest, flat = "[" * (JSON_DEPTH_MAX - 1) + "]" * (JSON_DEPTH_MAX - 1), "[]," * 200
+    assert len(strict_json(f"[{flat}{deepest}]", what="x")) == 201
+    with pytest.raises(Refused, match="deeper"):
+        strict_json(f"[{flat}[{deepest}]]", what="x")
+
+
+def test_the_key_that_stands_twice_is_named() -> None:
+    with pytest.raises(Refused, match=r"key 'cmd' stands twice$"):
+        strict_json('{"a":1,"cmd":"ls","b":2,"cmd":"rm"}', what="the arguments")
+
+
 def test_brackets_in_strings_are_no_nesting() -> None:
     assert strict_json('["' + "[" * 1000 + '"]', what="x") == ["[" * 1000]
 

@@ -84,3 +84,13 @@ def test_a_slot_under_a_key_that_we_lack_is_told_apart_from_damage_unless_the_ot
 def test_slots_are_written_in_turn() -> None:
     assert [slot_offset(counter) for counter in range(4)] == [0, SLOT_BYTES, 0, SLOT_BYTES]
     assert len(encode_slot(anchor(1), KEYS)) == SLOT_BYTES
+
+
+def test_the_quick_look_takes_whole_numbers() -> None:
+    """Every byte of a generation, a counter and a number counts, though most of them are zero for years."""
+    far = {2**24 + 1: bytes(range(32)), 1: bytes(range(1, 33))}
+    ring = Keyring(far, SessionId("ops/api"), InstanceId("i1"))
+    older, newer = (anchor(0)._replace(generation=2**24 + 1, counter=2**56 - each, seq=2**56 + each) for each in (1, 0))
+    data = encode_slot(newer, ring) + encode_slot(older, ring)
+    assert decode_anchor(data, ring) == newer
+    assert acknowledged_seq(data, far, SessionId("ops/api"), InstanceId("i1")) == newer.seq

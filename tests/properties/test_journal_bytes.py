@@ -77,7 +77,7 @@ def test_feeding_in_pieces_is_feeding_at_once(notes: list[Draft], cut: int) -> N
     first = in_pieces.feed(whole[: cut % (len(whole) + 1)])
     second = in_pieces.feed(whole[first.taken :])
     assert first.records + second.records == records
-    assert (in_pieces.head, in_pieces.offset, in_pieces.digest()) == (at_once.head, at_once.offset, at_once.digest())
+    assert (in_pieces.head, in_pieces.offset, in_pieces.closing()) == (at_once.head, at_once.offset, at_once.closing())
     assert [record.body for record in records if not is_own(record)] == [draft.body for draft in notes]
 
 

@@ -154,8 +154,9 @@ def test_a_body_that_is_not_the_one_its_header_names_is_not_believed() -> None:
     assert believe(KEY, BIRTH_MAC, header + b',"body":' + body + b',"mac":"' + mac.hex().encode() + b'"}\n') is None
 
 
-def test_a_valid_mac_over_no_header_of_ours_is_not_believed() -> None:
-    header, body = b'{"seq":7', b"{}"
+@pytest.mark.parametrize("header", [b'{"seq":7', line_of().split(b',"body":')[0] + b',"more":1'], ids=["too little", "too much"])
+def test_a_valid_mac_over_no_header_of_ours_is_not_believed(header: bytes) -> None:
+    body = b'{"text":"hello"}'
     mac = record_mac(KEY, BIRTH_MAC, header, blake3(body).digest())
     assert believe(KEY, BIRTH_MAC, header + b',"body":' + body + b',"mac":"' + mac.hex().encode() + b'"}\n') is None
 

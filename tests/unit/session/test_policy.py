@@ -10,7 +10,7 @@ from holdfast.session.approvals import folder_of, options_for, plan_digest, requ
 from holdfast.session.authority import Audience, MessageSource, TurnContext, context_from_source
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.plan import Binding, ToolDefinition
-from holdfast.session.policy import Allow, Ask, Deny, Policy, Rule, covers, granted_arguments, is_below, judge, may_answer, offered
+from holdfast.session.policy import Allow, Ask, Deny, Looked, Policy, Rule, covers, granted_arguments, is_below, judge, may_answer, offered
 from holdfast.testing.pure_session import LIFE, SESSION, TOOLS
 
 
@@ -404,3 +404,9 @@ def test_every_option_says_what_it_would_cover(tool: str, binding: Binding, cove
     """P4, P9: consent to a grant is consent to these words."""
     ask = Ask(may_answer=("alice",), reason="", rule="", expires_after_seconds=1)
     assert {each.option: each.covers for each in options_for(TOOLS[tool], binding, ask) if each.option in covers} == covers
+
+
+def test_what_a_look_or_a_rule_does_not_say_is_the_least() -> None:
+    """Nothing goes on in the background, and nothing is in doubt, because somebody forgot to say that it is not."""
+    assert Looked(call=CallId("c1")) == Looked(call=CallId("c1"), definition=None, arguments=None, binding=None, background=False, problem=None)
+    assert Rule(mode="ask") == Rule(mode="ask", approvers=None, requester_may_answer=None, expires_after_seconds=None)

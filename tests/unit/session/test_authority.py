@@ -181,6 +181,7 @@ def test_a_missing_field_is_named(field: str) -> None:
         ("provenance", {**WHOLE["provenance"], "extra": 1}),
         ("workspace", {"path": "", "identity": "1:2"}),
         ("workspace", {"path": "/srv", "identity": " "}),
+        ("workspace", {"path": "/srv", "identity": "1:2", "extra": 1}),
         ("workspace", "/srv"),
     ],
     ids=str,

@@ -3,11 +3,13 @@
 import msgspec
 import pytest
 
+from holdfast import limits
 from holdfast.errors import InvariantBroken
 from holdfast.ids import CallId, TurnId, approval_id
 from holdfast.session.commands import (
     DecideCalls,
     EndTurn,
+    FailTurn,
     FinishCall,
     ParkTurn,
     ProposeCalls,
@@ -16,10 +18,12 @@ from holdfast.session.commands import (
     StartTool,
     StartTurn,
     TakeAnswer,
+    TakeFailure,
 )
-from holdfast.session.events import ApprovalRequested, CallFinished, TurnEnded
+from holdfast.session.events import ApprovalRequested, CallFinished, ModelAnswerDropped, ModelCallStarted, TurnEnded
 from holdfast.session.messages import ModelAnswer, ProposedCall, Usage
 from holdfast.session.policy import Policy
+from holdfast.session.state import CallStatus, Phase
 from holdfast.testing.pure_session import LIFE
 from holdfast.testing.scenarios import Teller
 
@@ -253,3 +257,56 @@ def test_a_delegate_is_no_tool_that_could_be_started() -> None:
     with pytest.raises(InvariantBroken):
         pure.do(StartTool(turn=T1, looked=looked, policy=Policy(), grants=(), epoch=pure.epoch))
     assert pure.start(T1, call) == 1
+
+
+def test_a_failure_of_a_model_call_that_nobody_waits_for_ends_no_turn() -> None:
+    """T4: it is journalled as dropped, and the call that is out goes on."""
+    teller = Teller()
+    teller.tell(ASKED)
+    pure = teller.pure
+    pure.do(TakeFailure(turn=T1, number=7, kind="server", message="late", final=True))
+    assert isinstance(pure.events()[-1], ModelAnswerDropped)
+    assert pure.state.turns[T1].phase is Phase.CALLING_MODEL
+    pure.do(TakeFailure(turn=TurnId("t9"), number=1, kind="server", message="of none", final=True))
+    assert isinstance(pure.events()[-1], ModelAnswerDropped)
+
+
+@pytest.mark.parametrize(
+    ("step", "outcome", "reply"),
+    [("fails server final=yes", "failed", None), ('says "all done"', "completed", "all done")],
+    ids=["failed", "answered"],
+)
+def test_the_end_of_a_turn_that_a_crash_cut_off_is_said_after_it(step: str, outcome: str, reply: str | None) -> None:
+    """T7: the model's last word was kept, and the turn's end was not; nothing is asked again."""
+    teller = Teller()
+    teller.tell([*ASKED, step, "crash losing=1", "recover", "go"])
+    last = teller.pure.events()[-1]
+    assert isinstance(last, TurnEnded)
+    assert (last.outcome, last.reply) == (outcome, reply)
+    assert sum(isinstance(event, ModelCallStarted) for event in teller.pure.events()) == 1
+
+
+@pytest.mark.parametrize("steps", [("proposes 'delete b=1'",), ("proposes 'delete b=1'", "decide")], ids=["deciding", "waiting"])
+def test_a_foreign_loop_ends_no_turn_whose_calls_are_open(steps: tuple[str, ...]) -> None:
+    """T5: each call has its result before the turn ends."""
+    teller = Teller()
+    teller.tell(["submit x loop=foreign", "go", *steps])
+    before = len(teller.pure.records)
+    teller.tell(["end reply=done"])
+    assert len(teller.pure.records) == before
+
+
+def test_a_turn_that_is_not_there_can_not_fail() -> None:
+    teller = Teller()
+    teller.tell(ASKED)
+    before = len(teller.pure.records)
+    teller.pure.do(FailTurn(turn=TurnId("t9"), code="x", message="x"))
+    assert len(teller.pure.records) == before
+
+
+def test_as_many_calls_as_the_bounds_say_are_made() -> None:
+    """The bound is the most there may be, at once and in a turn; one more ends the turn."""
+    teller = Teller()
+    many = limits.CALLS_PER_BATCH_MAX
+    teller.tell([*ASKED, f"policy tool_calls={many}", "calls " + " ".join(f'"look b={number}"' for number in range(many)), "decide"])
+    assert {call.status for call in teller.pure.state.turns[T1].calls} == {CallStatus.ALLOWED}

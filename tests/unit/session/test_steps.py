@@ -20,7 +20,7 @@ from holdfast.session.commands import (
     TakeAnswer,
     TakeFailure,
 )
-from holdfast.session.events import ApprovalRequested, CallFinished, ModelAnswerDropped, ModelCallStarted, TurnEnded
+from holdfast.session.events import ApprovalRequested, CallFinished, InputAccepted, ModelAnswerDropped, ModelCallStarted, TurnEnded
 from holdfast.session.messages import ModelAnswer, ProposedCall, Usage
 from holdfast.session.policy import Policy
 from holdfast.session.state import CallStatus, Phase
@@ -310,3 +310,17 @@ def test_as_many_calls_as_the_bounds_say_are_made() -> None:
     many = limits.CALLS_PER_BATCH_MAX
     teller.tell([*ASKED, f"policy tool_calls={many}", "calls " + " ".join(f'"look b={number}"' for number in range(many)), "decide"])
     assert {call.status for call in teller.pure.state.turns[T1].calls} == {CallStatus.ALLOWED}
+
+
+@pytest.mark.parametrize("first", ["cancel", "submit rename-it"])
+@pytest.mark.parametrize("text", ["yes", "something-else"])
+def test_a_prompt_that_is_over_is_nothing_to_answer_or_to_replace(first: str, text: str) -> None:
+    """Case 25a, T6: the crash cut its closing off; a word is a message like any other, and takes nobody's place a second time."""
+    teller = Teller()
+    teller.tell([*ASKED, 'calls "delete b=1"', "go", first, "crash losing=3"])
+    before = teller.pure.state.turns[T1]
+    assert before.cancelled_by is not None or before.superseded_by is not None
+    teller.tell([f"submit {text}"])
+    assert isinstance(teller.pure.events()[-1], InputAccepted)
+    after = teller.pure.state.turns[T1]
+    assert (after.cancelled_by, after.superseded_by) == (before.cancelled_by, before.superseded_by)

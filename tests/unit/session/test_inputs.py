@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from holdfast import limits
-from holdfast.ids import InstanceId, TurnId
+from holdfast.ids import ApprovalId, InstanceId, TurnId
 from holdfast.session.authority import LostContext, MessageSource, TurnContext, context_from_source, narrowed
 from holdfast.session.commands import AcceptInput, CloseLife
 from holdfast.session.decide import commit
-from holdfast.session.decide_inputs import Accepted, Duplicate, is_answer_word
+from holdfast.session.decide_inputs import Accepted, Duplicate, OnlyAnAnswerWord, is_answer_word
 from holdfast.session.events import InputAccepted, SessionBorn
 from holdfast.session.evolve import evolve, initial
 from holdfast.session.messages import Quote
@@ -248,3 +248,33 @@ def test_a_new_life_owes_nothing_of_the_old_one() -> None:
     assert (after.turns, after.queued, after.deliveries, after.carrying, react(after)) == ({}, (), {}, 0, ())
     assert commit(after, [accept("x", dedup="k")], now=0).decided[0].outcome == Duplicate(TurnId("t1"))
     assert len(list(after.in_doubt.items())) == 1
+
+
+def test_as_much_as_the_bounds_say_is_taken() -> None:
+    """The bound is the most there may be; one more is refused, as above."""
+    longest = "x" * limits.INPUT_TEXT_BYTES_MAX
+    quotes = tuple(Quote("bob", "hi") for _ in range(limits.QUOTES_MAX))
+    for command in (accept(longest), accept(source=MessageSource.local("alice", quotes=quotes))):
+        assert PureSession().do(command).decided[-1].refusal is None
+
+
+def test_a_word_at_the_very_end_of_a_prompts_time_is_a_message() -> None:
+    """An answer would come too late by then, so nobody is told how to give one."""
+    teller = Teller()
+    teller.tell(["submit x", "go", 'calls "delete b=1"', "go"])
+    pure = teller.pure
+    (call,) = pure.state.turns["t1"].calls
+    assert call.approval is not None
+    pure.now = call.approval.asked.expires_at
+    assert isinstance(pure.do(accept("yes")).decided[-1].outcome, Accepted)
+    assert isinstance(pure.events()[-1], InputAccepted)
+
+
+@pytest.mark.parametrize(("by", "told"), [("alice", True), ("bob", False)])
+def test_a_word_while_a_delegate_asks_is_told_of_the_delegates_prompt(by: str, told: bool) -> None:
+    """Case 25a: the prompt stands in another session, for the request of whoever made it and of nobody else."""
+    teller = Teller()
+    teller.tell(["submit x", "go", 'calls "delegate_helper task=x"', "go"])
+    below = {TurnId("t1"): (ApprovalId("a-below"),)}
+    outcome = teller.pure.do(accept("yes", source=MessageSource.local(by), asked_below=below)).decided[-1].outcome
+    assert outcome == OnlyAnAnswerWord((ApprovalId("a-below"),), TurnId("t1")) if told else isinstance(outcome, Accepted)

@@ -324,3 +324,10 @@ def test_a_prompt_that_is_over_is_nothing_to_answer_or_to_replace(first: str, te
     assert isinstance(teller.pure.events()[-1], InputAccepted)
     after = teller.pure.state.turns[T1]
     assert (after.cancelled_by, after.superseded_by) == (before.cancelled_by, before.superseded_by)
+
+
+@pytest.mark.parametrize(("path", "code"), [("ops,helper", None), ("ops,a,helper", None), ("ops,a,b,helper", "delegate_depth")])
+def test_delegates_go_three_deep(path: str, code: str | None) -> None:
+    teller = Teller()
+    teller.tell([f'as-delegate "go deeper" path={path}', "begin", "think", 'calls "delegate_helper task=x"', "decide"])
+    assert teller.pure.state.turns[T1].calls[0].code == code

@@ -13,9 +13,9 @@ from holdfast.session.authority import Audience, LostContext, MessageSource, Tur
 from holdfast.session.codec import decode
 from holdfast.session.commands import AcceptInput, CancelJob, DecideCalls, EndJob, ReportEndedJob, StartModelCall, StartTool, StartTurn, TakeAnswer
 from holdfast.session.decide import decide
-from holdfast.session.decide_jobs import find_job
+from holdfast.session.decide_jobs import find_job, report_text
 from holdfast.session.effects import ReportJob
-from holdfast.session.events import CallFinished, DelegateOf, InputAccepted, JobEnded, JobSubmitted
+from holdfast.session.events import CallFinished, DelegateOf, InputAccepted, JobCancelled, JobEnded, JobSubmitted
 from holdfast.session.evolve_jobs import call_key
 from holdfast.session.messages import ModelAnswer, NoteMessage, ProposedCall, Quote
 from holdfast.session.plan import Binding
@@ -293,3 +293,37 @@ def test_an_argument_of_anothers_tool_is_never_a_mere_manner() -> None:
     """Only the built-in shell's are known to be: a tool that paints a background does something else with another one."""
     assert call_key("paint", '{"background":true}') != call_key("paint", '{"background":false}')
     assert call_key("shell", "[not an object") == call_key("shell", "[not an object") != call_key("shell", "[")
+
+
+def test_only_a_job_that_is_over_is_reported() -> None:
+    """T7, A2: one that runs, one that never was, and one whose authority is lost bring nothing back, whoever asks."""
+    pure = digging()
+    job = only_job(pure).job
+    lost = msgspec.structs.replace(only_job(pure), ended=JobEnded(job=job, turn=TurnId("t1"), outcome="ok", text="dug"), context=LostContext("gone"))
+    for state, name in (
+        (pure.state, job),
+        (pure.state, JobId("j-nosuch")),
+        (msgspec.structs.replace(pure.state, jobs={job: lost}), job),
+    ):
+        assert decide(state, ReportEndedJob(job=name), now=pure.now).events == ()
+
+
+def test_who_may_do_all_may_stop_a_job_of_any_circle() -> None:
+    """The home's owner, or an admin: while it runs, once; and what never was is still unknown."""
+    pure = digging()
+    job = only_job(pure).job
+    admin = CancelJob(job=job, by="carol", audience=Audience.TEAM, boundary="team:ops", may_all=True)
+    assert [type(event) for event in pure.do(admin).events] == [JobCancelled]
+    assert [pure.do(admin).decided[0].outcome, pure.do(admin).events] == ["cancelled", ()]
+    unknown = pure.do(msgspec.structs.replace(admin, job=JobId("j-nosuch"))).decided[0].refusal
+    assert unknown is not None
+    assert unknown.code == "unknown"
+    pure.do(EndJob(job=job, outcome="ok", text="dug"))
+    assert pure.do(admin).decided[0].outcome == "over"
+
+
+@pytest.mark.parametrize(("more", "named"), [(0, "x" * 400), (1, "x" * 400 + "...")])
+def test_long_arguments_of_a_job_are_named_by_their_beginning(more: int, named: str) -> None:
+    job = msgspec.structs.replace(only_job(digging()), arguments="x" * (400 + more))
+    ended = JobEnded(job=job.job, turn=job.turn, outcome="ok", text="dug")
+    assert f"the call of dig with {named} in t1." in report_text(job, ended)

@@ -113,3 +113,62 @@ def test_what_is_too_long_to_judge_is_refused_whole() -> None:
     assert fit("x" * DISPLAY_CHARS_MAX)
     with pytest.raises(TooLongToShow):
         fit("x" * (DISPLAY_CHARS_MAX + 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (r"\u202e", r"\\u202e"),
+        (r"\\u202e", r"\\\\u202e"),
+        (r"\U000e0041", r"\\U000e0041"),
+        (r"\unlike \Unlike", r"\\unlike \\Unlike"),
+        (r"\\\n", r"\\\n"),
+        ("\\\u202e", r"\\" + r"\u202e"),
+        ("\\\\\u202e", r"\\\\" + r"\u202e"),
+        ("\uffff\U000e0041", r"\uffff\U000e0041"),
+        ("a\nb\n", "a\nb\n"),
+        ("\u0131d", r"\u0131d"),
+    ],
+)
+def test_escapes_of_ours_are_told_from_those_in_the_text(text: str, shown: str) -> None:
+    """P4: what looks like an escape and is none has its slashes doubled, so that both read back."""
+    assert render(text).text == shown
+    assert read_back(shown) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\u0915\u093e", "\u0915\u093e"),  # a vowel sign on its own letter, in a script that needs it
+        ("\u093e\u0915", "\\u093e\u0915"),  # on nothing
+        (" \u093e", " \\u093e"),  # on a space
+        ("\u202e\u093e", "\\u202e\\u093e"),  # on what is written out itself
+        ("x\u0915\u093e", "x\\u0915\\u093e"),
+        ("\u0995\u09c7\u09be", "\u0995\u09c7\\u09be"),  # merges with the sign before it into one with another spelling
+        ("e\u0301", "e\\u0301"),  # the same as one accented letter
+        ("\u0430\u0301", "\\u0430\\u0301"),
+    ],
+)
+def test_a_mark_stays_only_where_it_has_one_reading(text: str, shown: str) -> None:
+    assert render(text).text == shown
+    assert read_back(shown) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "lines", "warnings"),
+    [
+        ("ls", 1, ()),
+        ("a\nb", 2, ()),
+        ("a\tb", 1, ()),
+        ("x\u200by", 1, ("invisible or control characters: \\u200b",)),
+        ("rm p\u0430y", 1, ("look-alike characters: p\\u0430y",)),
+        ("x" + " " * 40 + "y", 1, ()),
+        ("x" + " " * 41 + "y", 1, ("more than 40 spaces in a row: look to the far right",)),
+        ("\n" * 59, 60, ()),
+        ("\n" * 60, 61, ("61 lines: read to the end",)),
+    ],
+    ids=["plain", "two lines", "a tab", "hidden", "look-alike", "forty spaces", "one more", "sixty lines", "one more line"],
+)
+def test_warnings_come_when_there_is_something_to_look_at_and_not_before(text: str, lines: int, warnings: tuple[str, ...]) -> None:
+    found = render(text)
+    assert (found.lines, found.warnings) == (lines, warnings)

@@ -123,9 +123,6 @@ def _rendered(text: str, *, spared: frozenset[str]) -> Rendered:
 
 def _escaped_positions(text: str, spared: frozenset[str]) -> set[int]:
     found = {i for i, char in enumerate(text) if char not in spared and _hides_or_imitates(char)}
-    for i, char in enumerate(text):
-        if i not in found and unicodedata.category(char) in ("Mn", "Me", "Mc") and _mark_is_ambiguous(text, i, found):
-            found.add(i)
     for match in _TOKEN.finditer(text):
         if not match.group().isascii():
             found.update(match.start() + i for i in _foreign_letters(match.group()))
@@ -135,6 +132,10 @@ def _escaped_positions(text: str, spared: frozenset[str]) -> set[int]:
         # A right-to-left letter among ASCII reorders what stands around it, without any control character.
         if not match.group().isascii():
             found.update(i for i in range(*match.span()) if unicodedata.bidirectional(text[i]) in _RIGHT_TO_LEFT)
+    # Last, since a mark on a letter that is written out would sit on the escape's own last digit.
+    for i, char in enumerate(text):
+        if i not in found and unicodedata.category(char) in ("Mn", "Me", "Mc") and _mark_is_ambiguous(text, i, found):
+            found.add(i)
     return found
 
 

@@ -128,6 +128,7 @@ def test_what_is_too_long_to_judge_is_refused_whole() -> None:
         ("\uffff\U000e0041", r"\uffff\U000e0041"),
         ("a\nb\n", "a\nb\n"),
         ("\u0131d", r"\u0131d"),
+        ("x\U00010000", r"x\U00010000"),
     ],
 )
 def test_escapes_of_ours_are_told_from_those_in_the_text(text: str, shown: str) -> None:
@@ -147,6 +148,10 @@ def test_escapes_of_ours_are_told_from_those_in_the_text(text: str, shown: str) 
         ("\u0995\u09c7\u09be", "\u0995\u09c7\\u09be"),  # merges with the sign before it into one with another spelling
         ("e\u0301", "e\\u0301"),  # the same as one accented letter
         ("\u0430\u0301", "\\u0430\\u0301"),
+        ("x\u0301", "x\\u0301"),  # no letter of its own, and yet on Latin
+        ("1\u0301", "1\\u0301"),
+        ("\u0915\ufe00\u0915\ufe0f", "\u0915\\ufe00\u0915\\ufe0f"),  # selectors, the first and the last: drawn as nothing anywhere
+        ("\u0915\U000e0100\u0915\U000e01ef", "\u0915\\U000e0100\u0915\\U000e01ef"),
     ],
 )
 def test_a_mark_stays_only_where_it_has_one_reading(text: str, shown: str) -> None:

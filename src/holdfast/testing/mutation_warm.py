@@ -88,8 +88,6 @@ class _Warm:
     def _judge_all(self, items: Sequence[pytest.Item]) -> None:
         modules = {each: _imported(each, self._files) for each in self._sources}
         tests = list(self._noted(items))
-        for module in list(sys.modules.values()):
-            _forget_what_was_remembered(module)
         gc.collect()
         gc.freeze()
         for mutant in self._mutants:
@@ -104,6 +102,7 @@ class _Warm:
             with os.fdopen(writing, "w") as out:
                 for item in items:
                     lines: set[tuple[str, int]] = set()
+                    _forget_what_was_remembered()
                     began = time.monotonic()
                     with _noting(self._files, lines):
                         failed = self._fails(item)
@@ -185,9 +184,10 @@ def _imported(name: str, files: dict[str, str]) -> ModuleType:
     return module
 
 
-def _forget_what_was_remembered(module: ModuleType) -> None:
-    """A result kept from an earlier run would hide a mutant."""
-    for each in list(vars(module).values()) if module.__name__.startswith("holdfast") else ():
+def _forget_what_was_remembered() -> None:
+    """A result that is kept from one test would hide that the next one depends on the function as well."""
+    ours = [module for name, module in list(sys.modules.items()) if name.startswith("holdfast.")]
+    for each in [each for module in ours for each in list(vars(module).values())]:
         if callable(forget := getattr(each, "cache_clear", None)):
             forget()
 

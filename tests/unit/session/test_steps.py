@@ -272,17 +272,17 @@ def test_a_failure_of_a_model_call_that_nobody_waits_for_ends_no_turn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "outcome", "reply"),
-    [("fails server final=yes", "failed", None), ('says "all done"', "completed", "all done")],
+    ("step", "outcome", "code", "reply"),
+    [("fails server final=yes", "failed", "server", None), ('says "all done"', "completed", None, "all done")],
     ids=["failed", "answered"],
 )
-def test_the_end_of_a_turn_that_a_crash_cut_off_is_said_after_it(step: str, outcome: str, reply: str | None) -> None:
+def test_the_end_of_a_turn_that_a_crash_cut_off_is_said_after_it(step: str, outcome: str, code: str | None, reply: str | None) -> None:
     """T7: the model's last word was kept, and the turn's end was not; nothing is asked again."""
     teller = Teller()
     teller.tell([*ASKED, step, "crash losing=1", "recover", "go"])
     last = teller.pure.events()[-1]
     assert isinstance(last, TurnEnded)
-    assert (last.outcome, last.reply) == (outcome, reply)
+    assert (last.outcome, last.code, last.reply) == (outcome, code, reply)
     assert sum(isinstance(event, ModelCallStarted) for event in teller.pure.events()) == 1
 
 

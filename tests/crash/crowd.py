@@ -11,7 +11,7 @@ from holdfast.errors import InDoubt, NotSaved
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Draft
 
-SESSIONS = 24
+SESSIONS = 16
 filesystem_sync.DIRTY_KIB_MAX = sys.maxsize  # whatever else the machine writes: many at once are what is tried here
 
 

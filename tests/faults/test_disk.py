@@ -21,6 +21,7 @@ WRITER = Path(__file__).parent.parent / "crash" / "writer.py"
 OPS = SessionId("ops/api")
 CROWD = WRITER.with_name("crowd.py")
 COUNT = 10
+CROWD_COUNT = 5
 FAULTS = [
     ("fdatasync", "EIO"),
     ("fdatasync", "ENOSPC"),
@@ -152,7 +153,7 @@ async def test_what_is_said_to_a_crowd_is_what_is_kept(tmp_path: Path, needs: Ca
     """D1, D5: many sessions are written and synced at once; each hears of its own append, and of nobody else's."""
     home = tmp_path / "home"
     assert crowd([], home, 0) == ["born", "done"]
-    lines = crowd(traced(needs("strace"), injection), home, COUNT)
+    lines = crowd(traced(needs("strace"), injection), home, CROWD_COUNT)
     said = [line.split() for line in lines if " " in line]
     assert "SIGKILL" in injection or (lines[-1] == "done" and any(word != "ack" for word, *_ in said)), lines
     store = await FileStore.open(home)
@@ -169,7 +170,7 @@ async def test_a_filesystem_that_cant_be_synced_as_a_whole_is_synced_file_by_fil
     """D5: its error is of some file or other, so each is asked; nobody's append is refused for another's trouble."""
     home = tmp_path / "home"
     assert crowd([], home, 0) == ["born", "done"]
-    lines = crowd(traced(needs("strace"), "syncfs:error=EIO:when=1+"), home, COUNT)
+    lines = crowd(traced(needs("strace"), "syncfs:error=EIO:when=1+"), home, CROWD_COUNT)
     assert [line for line in lines if not line.startswith("ack ")] == ["born", "done"]
 
 

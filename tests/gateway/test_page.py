@@ -6,7 +6,8 @@ Screenshots are kept in tests/artefacts.
 
 import json
 import re
-from collections.abc import Callable, Generator
+import tempfile
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -329,10 +330,19 @@ def test_a_click_meant_for_what_stood_there_before_is_no_answer(gateway: Gateway
     assert not (gateway.work / "hasty.txt").exists()
 
 
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="work-") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("size", ["phone", "desk"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_without_scrolling_a_prompt_shows_all_that_an_answer_needs(gateway: Gateway, tab: Callable[..., Tab], size: str, scheme: str) -> None:
+def test_without_scrolling_a_prompt_shows_all_that_an_answer_needs(
+    gateway: Gateway, short_folder: Path, tab: Callable[..., Tab], size: str, scheme: str
+) -> None:
     """Among others in the inbox, and in its conversation."""
+    gateway.work = short_folder  # as long as people's are, and not as a test's
     gateway.start()
     token = gateway.token("alice")
     client = gateway.client(token)

@@ -18,7 +18,16 @@ from holdfast.testing.simulator import Lived, simulate
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    logging.getLogger("holdfast").setLevel(logging.CRITICAL)  # every fault would be told
+    logger = logging.getLogger("holdfast")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)  # every fault would be told
+    try:
+        return _live(options)
+    finally:
+        logger.setLevel(before)
+
+
+def _live(options: argparse.Namespace) -> int:
     kinds: dict[str, Callable[[int], Lived]] = {"home": simulate_home, "session": partial(simulate, steps=options.steps)}
     chosen = {name: live for name, live in kinds.items() if options.only in (None, name)}
     first = options.seed if options.seed is not None else time.time_ns() % 1_000_000_000

@@ -59,8 +59,24 @@ async def test_a_fault_strikes_the_whole_commit(fault: Fault, error: type[BaseEx
     assert await reread(store.disk) == [*expected, *(["after"] if goes_on else []), "later"]
 
 
-def test_every_fault_is_in_the_table() -> None:
-    assert {row[0] for row in FAULTS} == set(Fault)
+PARTLY = [(Fault.IN_DOUBT_PARTLY, InDoubt), (Fault.CRASH_PARTLY, Crashed)]
+
+
+@pytest.mark.parametrize(("fault", "error"), PARTLY)
+@in_loop
+async def test_of_a_commit_that_is_kept_by_half_the_beginning_is_there(fault: Fault, error: type[BaseException]) -> None:
+    store = InMemoryStore()
+    journal = await born(store)
+    store.disk.fail_next(fault)
+    with pytest.raises(error):
+        await journal.append(lambda _: [note("first"), note("second"), note("third")], since=journal.head)
+    kept = (await reread(store.disk))[1:]
+    assert kept == ["first", "second", "third"][: len(kept)]
+    assert 0 < len(kept) < 3
+
+
+def test_every_fault_is_in_a_table() -> None:
+    assert {row[0] for row in FAULTS} | {row[0] for row in PARTLY} == set(Fault)
 
 
 @in_loop

@@ -604,7 +604,10 @@ class FileStore:
             raise Refused(f"there is no session {session}", code="unknown", hint="`holdfast sessions list` shows them")
         files = self._files(session, created.instance, self._parts(session), self._tables.cell(created.slot))
         sealed = self.seal_mark(session, created.instance) is not None
-        return verify_files(files, sealed=sealed, first_mac=created.first_mac, is_lost=self.is_lost)
+        try:
+            return verify_files(files, sealed=sealed, first_mac=created.first_mac, is_lost=self.is_lost)
+        finally:
+            files.close()
 
     # --- plumbing ----------------------------------------------------------------------------------------------------
 

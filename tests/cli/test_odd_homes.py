@@ -126,7 +126,7 @@ def test_what_can_not_be_meant_is_refused_a_cursor_past_the_end_a_blank_option_a
     )
     assert [(code, out[0]["error"]["code"]) for code, out in told] == [(2, "bad_app"), (6, "cursor_ahead"), *[(2, "malformed")] * 6]
     assert everything_below(odd.home) == before
-    assert [each.name for each in odd.cwd.iterdir()] == ["leaves.py"]
+    assert [each.name for each in odd.cwd.iterdir() if each.name != "__pycache__"] == ["leaves.py"]
 
 
 def test_streams_that_are_closed_make_nothing_fall_over(odd: Cli) -> None:

@@ -25,7 +25,8 @@ HEAD = """# Benchmarks
 
 Written by `make bench ARGS=--write-docs` and `make bench-peers ARGS=--write-docs`; do not edit.
 Ratios count, not absolute numbers: ours and the limit are measured in turns, in one run, on one disk, and medians are compared.
-Everything of ours is durable when it is acknowledged: written and synced with `fdatasync`, with the anchor written after it and synced at each turn's end.
+Everything of ours is durable when it is acknowledged: written and synced with `fdatasync` (many sessions at once: one `syncfs`).
+The anchor is written after that, and synced at the end of each turn.
 """
 
 

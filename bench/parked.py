@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -93,16 +92,21 @@ async def _one(service: Service, number: int) -> None:
     assert turn.outcome == "waiting", turn
 
 
+_WATCHED = """
+import os, subprocess, sys, time
+started = time.perf_counter()
+process = subprocess.Popen(sys.argv[1:])
+used = os.wait4(process.pid, 0)[2]
+print(time.perf_counter() - started, used.ru_maxrss, file=sys.stderr)
+"""
+
+
 def _list(home: Path) -> tuple[float, float, int]:
-    """(seconds, peak bytes, how many waited)."""
+    """(seconds, peak bytes, how many waited). Started by a small process: the peak of one counts from what its parent had when it was forked."""
     command = [python(), "-m", "holdfast", "--home", str(home), "--json", "approvals", "list"]
-    started = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        out = process.stdout.read()
-        _, _, used = os.wait4(process.pid, 0)
-        process.returncode = 0
-    return time.perf_counter() - started, used.ru_maxrss * 1024, len(json.loads(out)["approvals"])
+    done = subprocess.run([python(), "-I", "-c", _WATCHED, *command], capture_output=True, check=True)
+    seconds, kib = done.stderr.split()[-2:]
+    return float(seconds), int(kib) * 1024, len(json.loads(done.stdout)["approvals"])
 
 
 class Disk(NamedTuple):

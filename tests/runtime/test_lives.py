@@ -1,6 +1,7 @@
 """New lives: unseal, fork, export, over every store; backup and restore on files."""
 
 import asyncio
+import gc
 import os
 import re
 import stat
@@ -312,3 +313,22 @@ async def records(home: Home, session: str) -> list[Record]:
     await journal.load(found.append)
     await journal.close()
     return [record for record in found if not record.type.startswith("segment_")]
+
+
+def held_open_below(path: Path) -> list[str]:
+    named = [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+    return [each for each in named if each.startswith(str(path))]
+
+
+@in_loop
+async def test_a_closed_home_is_held_open_by_nothing(tmp_path: Path) -> None:
+    """Its disk can be unmounted at once, and not only when Python next collects what nobody uses."""
+    path = tmp_path / "home"
+    gc.disable()
+    try:
+        async with open_service(path) as service:
+            await service.send("ops/api", "hello", source=alice)
+            assert (await service.world.store.verify_session(SessionId("ops/api"))).verdict == "holds"  # type: ignore[attr-defined]
+        assert held_open_below(path) == []
+    finally:
+        gc.enable()

@@ -51,6 +51,12 @@ class FileNotifier:
             self._kept = KeptFile(_open_folder(self._home))
         return self._kept.fd
 
+    def _let_go(self) -> None:
+        """Whoever listened has closed the home, and nothing of it is held open; another notice opens it again."""
+        if self._kept is not None and self._pid == os.getpid():
+            self._kept.close()
+        self._kept = None
+
     @contextlib.asynccontextmanager
     async def listen(self) -> AsyncIterator[AsyncIterator[SessionId]]:
         loop = asyncio.get_running_loop()
@@ -77,6 +83,8 @@ class FileNotifier:
                 made[0].close()
                 with contextlib.suppress(OSError, HoldfastError):
                     os.unlink(name, dir_fd=self._folder())
+            if not self._own:
+                self._let_go()
 
 
 def _open_folder(path: Path, *, make: bool = False) -> int:

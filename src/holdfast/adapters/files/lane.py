@@ -95,12 +95,20 @@ class LaneHost(Protocol):
 class Soon:
     """An append of an asynchronous caller, decided and waiting for the disk. See `Syncable`."""
 
-    __slots__ = ("_alone", "_lane", "_request")
+    __slots__ = ("_alone", "_lane", "_request", "_taken")
 
     def __init__(self, lane: "Lane", request: Request, alone: Alone) -> None:
         self._lane, self._request, self._alone = lane, request, alone
+        self._taken = threading.Lock()
+
+    def withdraw(self) -> bool:
+        """False: too late, it is being written."""
+        return self._taken.acquire(blocking=False)
 
     def write(self) -> int | None:
+        if not self._taken.acquire(blocking=False):
+            return None
+        self._lane.take_over(self._alone.lock)
         try:
             if self._alone.write():
                 return self._alone.fd
@@ -146,21 +154,25 @@ class Lane:
             if not leads:
                 self._queue.append(request)
         if leads:
-            self._commit([request], self._try_lock())
-            self._leave_to_others()
+            try:
+                self._commit([request], self._try_lock())
+            except BaseException:  # Ctrl-C between two steps: every error of a commit is the request's
+                self.files.release_if_ours()
+                raise
+            finally:
+                # The caller has its answer; what came meanwhile is led by the pool. No call where Ctrl-C could come before the lane is free.
+                with self._guard:
+                    self._led = others = bool(self._queue)
+                    if self._is_awaited and not others:
+                        self._idle.notify_all()
+                if others:
+                    self.host.run(self._lead)
         else:
             request_done = threading.Event()
             request.wake = request_done.set
             if not request.done:
                 request_done.wait()
         return request.outcome()
-
-    def _leave_to_others(self) -> None:
-        """A synchronous caller has its answer; what came meanwhile is led by the pool."""
-        with self._guard:
-            if not self._queue:
-                return self._rest()
-        return self.host.run(self._lead)
 
     def _rest(self) -> None:
         """With the guard held."""
@@ -172,16 +184,22 @@ class Lane:
         """`request.wake` is called when it is done. Decided here and now if nothing is in the way; a thread of the pool waits for the disk."""
         if not self._enqueue(request):
             return
+        soon: Soon | None = None
         try:
             alone = self._begin_here(request)
+            if alone is not None and alone.owes_a_sync:
+                soon = Soon(self, request, alone)
+                self.host.sync(soon)
         except BaseException:
-            self.host.run_quick(self._lead_at_once)  # once in line it is seen through, whatever interrupts its caller
+            # Once in line it is seen through, whatever interrupts its caller: by the thread it was given to, or else from the beginning.
+            if soon is None or soon.withdraw():
+                self.files.release_if_ours()
+                self.host.run_quick(self._lead_at_once)
             raise
         if alone is None:
             self.host.run_quick(self._lead_at_once)
-        elif alone.owes_a_sync:
-            self.host.sync(Soon(self, request, alone))
-        else:
+        elif soon is None:
+            self.take_over(alone.lock)
             self.complete(request, alone.lock, alone.acknowledge)
 
     def _begin_here(self, request: Request) -> Alone | None:
@@ -196,12 +214,13 @@ class Lane:
         finally:
             if alone is None:
                 lock.release()
-        if alone is None:
-            return None
-        with self._guard:
-            self._queue.popleft()  # ours: only who leads takes from it
-        lock.hand_over()
         return alone
+
+    def take_over(self, lock: FolderLock) -> None:
+        """This thread goes on with the request that was begun: it leads, so it is the first in line."""
+        with self._guard:
+            self._queue.popleft()
+        lock.hand_over()
 
     def complete(self, request: Request, lock: FolderLock, work: Callable[[], None]) -> None:
         """The last step of an append that was begun here; then others lead."""
@@ -268,8 +287,8 @@ class Lane:
         try:
             try:
                 work()
-            finally:
                 self.files.rest()
+            finally:
                 lock.release()
         except (Damaged, Untrusted) as exc:
             self._seal(requests, exc)
@@ -284,10 +303,15 @@ class Lane:
     def _fail(self, requests: list[Request], error: BaseException) -> None:
         if isinstance(error, OSError):
             error = disk_refused(self.files.session, error)
+        doubt = error if isinstance(error, InDoubt) else None
+        if not isinstance(error, Exception):
+            # Ctrl-C in the thread that commits: how far its fence was moved nobody knows, and it must accuse no one of the difference.
+            doubt = InDoubt(f"{self.files.session}: a commit was interrupted", hint="reopen: what is found then is the truth")
+            self.files.release_if_ours()
         for request in requests:
             request.result, request.error = None, error
-            if isinstance(error, InDoubt):
-                request.journal.spend(error)
+            if doubt is not None:
+                request.journal.spend(doubt)
 
     def _seal(self, requests: list[Request], error: Damaged | Untrusted) -> None:
         """The lock is free again: the mark goes to the home's journal, whose lock must never be waited for under a session's."""

@@ -89,7 +89,7 @@ class FolderLock:
         """Wait for it; `Busy` with who has it and for how long we saw them have it."""
         if os.getpid() != self._pid:
             raise forked()
-        if self._owner == threading.get_ident():
+        if self.is_ours:
             raise InvariantBroken(f"{self.name}: this thread already holds the write lock")
         if not self._thread_lock.acquire(timeout=timeout_seconds):
             held = time.monotonic() - self._since
@@ -116,6 +116,11 @@ class FolderLock:
             raise
         self._owner, self._since = threading.get_ident(), time.monotonic()
         return True
+
+    @property
+    def is_ours(self) -> bool:
+        """Does this very thread hold it?"""
+        return self._owner == threading.get_ident()
 
     def hand_over(self) -> None:
         """Another thread goes on with it, and releases it."""

@@ -68,8 +68,19 @@ class Registry:
         if raw == self._seen and raw:
             return
         with self._guard:
-            self._read_to_anchor()
+            try:
+                self._read_to_anchor()
+            except Exception:
+                raise
+            except BaseException:
+                # Ctrl-C in the middle of it: records may have been read and not folded, so the next look begins anew.
+                self._forget()
+                raise
             self._seen = raw
+
+    def _forget(self) -> None:
+        self._fence, self._seen, self._names = self._files.fence(), b"", None
+        self.state, self.lives = HomeState(), {}
 
     def _read_to_anchor(self) -> None:
         files, fence = self._files, self._fence

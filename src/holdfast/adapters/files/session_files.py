@@ -117,6 +117,12 @@ class SessionFiles:
             lock.release()
             self._lock = None
 
+    def release_if_ours(self) -> None:
+        """After an interrupt, which may have come between taking the lock and the step that would have released it."""
+        lock = self._lock
+        if lock is not None and lock.is_ours:
+            lock.release()
+
     def check_place(self, folder: int) -> None:
         """After a write: what we wrote into must still be what the path names, or it was written for nobody."""
         with contextlib.suppress(FileNotFoundError):

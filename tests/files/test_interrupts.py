@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Generator, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,9 +20,12 @@ OPS = SessionId("ops/api")
 OURS = ("holdfast.adapters.files", "holdfast.journal")
 
 
+INTERRUPTS = [KeyboardInterrupt, MemoryError]
+
+
 @contextmanager
-def interrupted_at(entry: int) -> Iterator[None]:
-    """The interpreter looks for signals where a function begins: there, at the Nth of ours."""
+def interrupted_at(entry: int, by: type[BaseException] = KeyboardInterrupt) -> Iterator[None]:
+    """The interpreter looks for signals, and for room on its stack, where a function begins: there, at the Nth of ours."""
     seen = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> None:
@@ -30,7 +34,7 @@ def interrupted_at(entry: int) -> Iterator[None]:
             seen += 1
             if seen == entry:
                 sys.settrace(None)
-                raise KeyboardInterrupt
+                raise by
 
     before = sys.gettrace()
     sys.settrace(trace)
@@ -40,8 +44,9 @@ def interrupted_at(entry: int) -> Iterator[None]:
         sys.settrace(before)
 
 
+@pytest.mark.parametrize("by", INTERRUPTS)
 @in_loop
-async def test_an_append_that_is_interrupted_anywhere_accuses_nobody(files: Any) -> None:
+async def test_an_append_that_is_interrupted_anywhere_accuses_nobody(files: Any, by: type[BaseException]) -> None:
     """L7, D2: the handle is in doubt or as good as before; a fresh one finds what is on the disk, and all of it holds."""
     await files.bear(3)
     places = 0
@@ -49,9 +54,9 @@ async def test_an_append_that_is_interrupted_anywhere_accuses_nobody(files: Any)
         while True:
             journal = await store.open(OPS)
             try:
-                with interrupted_at(places + 1):
+                with interrupted_at(places + 1, by):
                     journal.append_now(files.says(1000 + places), since=journal.head)
-            except KeyboardInterrupt:
+            except by:
                 places += 1
             else:
                 break
@@ -108,19 +113,16 @@ async def test_an_asynchronous_append_that_is_interrupted_is_begun_whole_or_not_
     assert places > 20
 
 
+@pytest.mark.parametrize("by", INTERRUPTS)
 @in_loop
-async def test_a_look_at_the_home_that_is_interrupted_begins_anew(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_look_at_the_home_that_is_interrupted_begins_anew(files: Any, monkeypatch: pytest.MonkeyPatch, by: type[BaseException]) -> None:
     """D4: a session that another process made, deleted or sealed meanwhile is not missed because Ctrl-C came while it was read."""
     await files.bear(1)
     async with files.store() as store, files.store() as other:
         await other.create(SessionId("ops/web"), InstanceId("i2"), [], origin="created", by="tests")
         await other.delete(OPS, by="tests")
         with monkeypatch.context() as patched:
-            patched.setattr(Registry, "fold", _interrupt)
-            with pytest.raises(KeyboardInterrupt):
+            patched.setattr(Registry, "fold", Mock(side_effect=by))
+            with pytest.raises(by):
                 store._refresh()
         assert await store.sessions() == ["ops/web"]
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt

@@ -304,8 +304,8 @@ class Lane:
         if isinstance(error, OSError):
             error = disk_refused(self.files.session, error)
         doubt = error if isinstance(error, InDoubt) else None
-        if not isinstance(error, Exception):
-            # Ctrl-C in the thread that commits: how far its fence was moved nobody knows, and it must accuse no one of the difference.
+        if not isinstance(error, HoldfastError | OSError):
+            # Ctrl-C or no memory in the thread that commits: how far its fence was moved nobody knows, and it must accuse no one of the difference.
             doubt = InDoubt(f"{self.files.session}: a commit was interrupted", hint="reopen: what is found then is the truth")
             self.files.release_if_ours()
         for request in requests:

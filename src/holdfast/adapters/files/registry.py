@@ -12,6 +12,7 @@ from holdfast.adapters.files.catch_up import Damaged
 from holdfast.adapters.files.paths import walk
 from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.ids import InstanceId, SessionId
+from holdfast.journal.chain import KeyMissing
 from holdfast.journal.fence import Fence
 from holdfast.journal.record import Record
 from holdfast.journal.segment import REPAIRED, is_own
@@ -70,11 +71,10 @@ class Registry:
         with self._guard:
             try:
                 self._read_to_anchor()
-            except Exception:
-                raise
-            except BaseException:
-                # Ctrl-C in the middle of it: records may have been read and not folded, so the next look begins anew.
-                self._forget()
+            except BaseException as exc:
+                if not isinstance(exc, Damaged | KeyMissing | OSError):
+                    # Ctrl-C or no memory in the middle of it: records may have been read and not folded, so the next look begins anew.
+                    self._forget()
                 raise
             self._seen = raw
 

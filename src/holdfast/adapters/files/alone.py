@@ -35,12 +35,13 @@ deciding = _Deciding()
 class Alone:
     """One request, decided with the lock held. `complete` makes it durable; the lock is the maker's to release."""
 
-    __slots__ = ("_anchor", "_data", "_lane", "_now", "_records", "_request", "_wrote_to", "lock")
+    __slots__ = ("_anchor", "_data", "_lane", "_now", "_records", "_request", "_wrote_to", "fd", "lock")
 
     def __init__(self, lane: "Lane", request: "Request", lock: FolderLock, anchor: Anchor, now: int) -> None:
         self._lane, self._request, self.lock, self._anchor, self._now = lane, request, lock, anchor, now
         self._data = b""
         self._wrote_to: Identity | None = None
+        self.fd = lane.files.active_fd
         self._records: list[Record] = []
 
     @staticmethod
@@ -51,7 +52,9 @@ class Alone:
         if not host.check_alive(journal, at_once=at_once):
             return None
         journal.check_usable()
-        if fence.where != "middle" or fence.offset >= files.segment_bytes or files.must_rotate or not journal.has_at_hand(request.since):
+        if fence.where != "middle" or fence.offset >= files.segment_bytes or files.must_rotate:
+            return None
+        if request.since.seq != fence.seq and not journal.has_at_hand(request.since):
             return None
         anchor = files.anchor.read(files.keys)
         if anchor is None or anchor.seq != fence.seq or anchor.mac != fence.mac or not is_as_we_left_it(files, lock.fd, fence, request.check):
@@ -67,7 +70,8 @@ class Alone:
         request, lane = self._request, self._lane
         if request.epoch is not None:
             lane.check_epoch(request, self._anchor)
-        request.before = request.journal.records_after(request.since)
+        if request.since != (fence.seq, fence.mac):
+            request.before = request.journal.records_after(request.since)
         deciding.now = True
         try:
             drafts = request.decide(Section(tuple(request.before), self._now))
@@ -94,10 +98,6 @@ class Alone:
     @property
     def owes_a_sync(self) -> bool:
         return bool(self._data) and self._request.error is None
-
-    @property
-    def fd(self) -> int:
-        return self._lane.files.active_fd
 
     def write(self) -> bool:
         """

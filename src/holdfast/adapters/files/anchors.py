@@ -29,6 +29,8 @@ class AnchorTables:
         self._home = home
         self._guard = threading.Lock()
         self._open: dict[str, int] = {}
+        self.opened = self._open.get
+        """A table's descriptor, if it is open."""
 
     def cell(self, slot: int) -> "AnchorCell":
         return AnchorCell(self, f"{slot // SESSIONS_PER_TABLE:04d}.anchors", slot % SESSIONS_PER_TABLE * ANCHOR_BYTES)
@@ -125,10 +127,13 @@ class AnchorCell:
         return anchor
 
     def read_raw(self) -> bytes:
-        try:
-            return os.pread(self._tables.table(self._table), ANCHOR_BYTES, self._offset)
-        except FileNotFoundError:
-            return b""
+        fd = self._tables.opened(self._table)
+        if fd is None:
+            try:
+                fd = self._tables.table(self._table)
+            except FileNotFoundError:
+                return b""
+        return os.pread(fd, ANCHOR_BYTES, self._offset)
 
     def read_table(self) -> bytes:
         """The whole table that the cell lies in."""

@@ -80,17 +80,19 @@ def is_as_we_left_it(files: SessionFiles, folder: int, fence: Fence, check: Chec
 
     A file that we did not have open before may be a copy, so its bytes are looked at whether asked for or not.
     """
+    named = files.named(fence.number)
     try:
-        status = files.stat_segment(fence.number)
+        status = os.stat(named.path, dir_fd=files.home, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    if status.st_size != fence.offset or files.has_next(folder, fence.number):
+    if status.st_size != fence.offset or os.access(named.next, os.F_OK, dir_fd=folder):
         return False
-    known = files.is_known(fence.number, status)
-    if known:
-        check_file(status, files.name(fence.number))
-    fd = files.active(folder, fence.number, status)
-    if (known and check is Check.SHORT) or _prefix_holds(fd, fence):
+    known = files.known(fence.number, status)
+    if known is not None:
+        check_file(status, named.name)
+        if check is Check.SHORT:
+            return True
+    if _prefix_holds(files.active(folder, fence.number, status) if known is None else known, fence):
         return True
     files.let_go()  # or it would count as known from here on
     return False

@@ -18,7 +18,7 @@ from holdfast.adapters.files.lane import Lane, Request
 from holdfast.adapters.files.paths import walk
 from holdfast.adapters.files.reading import advance, stream, stream_unverified, stream_what_verifies
 from holdfast.errors import BrokenChain, CutShort, HoldfastError, InDoubt, InvariantBroken, NotSaved, Refused, Takeover, Untrusted
-from holdfast.ids import InstanceId, SessionId
+from holdfast.ids import SessionId
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.fence import Fence
 from holdfast.journal.record import BIRTH_MAC, Head, Record
@@ -43,6 +43,7 @@ class FileJournal:
 
     def __init__(self, store: "FileStore", lane: Lane, fence: Fence, *, mark: SealMark | None = None, verified: bool = True) -> None:
         self._store, self.lane, self.files = store, lane, lane.files
+        self.session, self.instance = lane.files.session, lane.files.instance
         # Moved by whoever leads the lane; only ever forward, only over verified bytes.
         self.fence = fence
         self._mark = mark
@@ -51,14 +52,6 @@ class FileJournal:
         self._remembered: deque[Record] = deque()
         self._remembered_bytes = 0
         self._closed = False
-
-    @property
-    def session(self) -> SessionId:
-        return self.files.session
-
-    @property
-    def instance(self) -> InstanceId:
-        return self.files.instance
 
     @property
     def head(self) -> Head:

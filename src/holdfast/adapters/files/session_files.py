@@ -37,6 +37,15 @@ class _Active(NamedTuple):
     file: KeptFile
 
 
+class Named(NamedTuple):
+    """What a segment is called."""
+
+    number: int
+    path: str  # from the home
+    name: str
+    next: str  # the name of the one after it
+
+
 class SessionFiles:
     """Cheap to make; holds one descriptor, the folder's, once it was locked for the first time."""
 
@@ -65,7 +74,7 @@ class SessionFiles:
         self._path = "/".join(parts)
         self._lock: FolderLock | None = None
         self._active: _Active | None = None
-        self._named: tuple[int, str, str] = (0, "", "")  # the last segment asked for: its number, its path from the home, its next one's name
+        self._named = Named(0, "", "", "")  # the last one asked for
         # What the driver's claim was made on, from one drive to the next; see driver.py. One, but for two that give up at once.
         self.driver_folders: list[KeptFile] = []
         # Set by a failed write or sync: the next commit starts a new segment.
@@ -168,14 +177,11 @@ class SessionFiles:
     def has_segment(self, folder: int, number: int) -> bool:
         return os.access(self.name(number), os.F_OK, dir_fd=folder)
 
-    def has_next(self, folder: int, number: int) -> bool:
-        """Is there one after this?"""
-        return os.access(self._names(number)[2], os.F_OK, dir_fd=folder)
-
-    def _names(self, number: int) -> tuple[int, str, str]:
+    def named(self, number: int) -> Named:
         named = self._named
-        if named[0] != number:
-            named = self._named = (number, f"{self._path}/{self.name(number)}", self.name(number + 1))
+        if named.number != number:
+            name = self.name(number)
+            named = self._named = Named(number, f"{self._path}/{name}", name, self.name(number + 1))
         return named
 
     def open_segment(self, folder: int, number: int, flags: int = os.O_RDONLY) -> int:
@@ -183,12 +189,18 @@ class SessionFiles:
 
     def stat_segment(self, number: int) -> os.stat_result:
         """By its whole path, so that a replaced folder shows too."""
-        return os.stat(self._names(number)[1], dir_fd=self.home, follow_symlinks=False)
+        return os.stat(self.named(number).path, dir_fd=self.home, follow_symlinks=False)
 
     def is_known(self, number: int, status: os.stat_result) -> bool:
         """Is this the very file that we last checked and wrote?"""
+        return self.known(number, status) is not None
+
+    def known(self, number: int, status: os.stat_result) -> int | None:
+        """The descriptor of this file, if it is the very one that we last checked and wrote."""
         active = self._active
-        return active is not None and active.number == number and active.inode == status.st_ino and active.device == status.st_dev
+        if active is None or active.number != number or active.inode != status.st_ino or active.device != status.st_dev:
+            return None
+        return active.file.fd
 
     @property
     def active_fd(self) -> int:
@@ -199,10 +211,10 @@ class SessionFiles:
 
     def active(self, folder: int, number: int, status: os.stat_result) -> int:
         """A descriptor to write with, of the file that `status` describes; kept from one commit to the next."""
-        if self._active is not None:
-            if self.is_known(number, status):
-                return self._active.file.fd
-            self.let_go()
+        known = self.known(number, status)
+        if known is not None:
+            return known
+        self.let_go()
         fd = self.open_segment(folder, number, os.O_RDWR)
         opened = os.fstat(fd)
         self._active = _Active(number, opened.st_dev, opened.st_ino, KeptFile(fd))

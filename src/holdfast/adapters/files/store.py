@@ -73,7 +73,7 @@ class FileStore:
     def __init__(self, home: int, path: Path, keys: key_files.Keys, clock: Clock, segment_bytes: int, lock_wait_seconds: float) -> None:
         self._home, self.path = home, path
         self._keys, self._trouble = key_files.KnownKeys(home, keys.by_generation), keys.trouble
-        self._clock = clock
+        self.now_ms = clock.now_ms
         self._segment_bytes, self._lock_wait_seconds = segment_bytes, lock_wait_seconds
         self._pid = os.getpid()
         self.writer = f"w{self._pid}-{secrets.token_hex(4)}"
@@ -488,9 +488,6 @@ class FileStore:
 
     # --- what lanes and handles need ---------------------------------------------------------------------------------
 
-    def now_ms(self) -> int:
-        return self._clock.now_ms()
-
     def check_alive(self, journal: FileJournal, *, at_once: bool = False) -> bool:
         if os.getpid() != self._pid:
             raise forked()
@@ -504,12 +501,14 @@ class FileStore:
             if at_once:
                 return False
             self._refresh()
-        living = self._registry.state.sessions.get(journal.session)
+        state = self._registry.state
+        living = state.sessions.get(journal.session)
         if living is None or living.instance != journal.instance:
             raise Refused(f"this life of {journal.session} is over: it was deleted, restored or unsealed", code="unknown", hint="open it again")
-        mark = self.seal_mark(journal.session, journal.instance)
-        if mark is not None:
-            raise sealed_error(journal.session, mark)
+        if journal.session in state.sealed:
+            mark = self.seal_mark(journal.session, journal.instance)
+            if mark is not None:
+                raise sealed_error(journal.session, mark)
         return True
 
     def seal_mark(self, session: SessionId, instance: InstanceId) -> SealMark | None:

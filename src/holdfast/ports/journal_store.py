@@ -15,7 +15,7 @@ What an error means for durability:
 * `Untrusted` (`Takeover`, `BrokenChain`, `CutShort`): the session is sealed, durably; nothing was written. Sticky for this handle.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -24,6 +24,7 @@ import msgspec
 
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.record import Draft, Head, Record
+from holdfast.session.home_events import SessionSealed
 
 __all__ = ["Appended", "Check", "Claim", "Decide", "Draft", "Head", "Journal", "JournalStore", "Record", "SealMark", "Section"]
 
@@ -194,6 +195,10 @@ class JournalStore(Protocol):
 
     async def unsettled(self) -> Sequence[SessionId]:
         """Living sessions that hold more than was acknowledged: a writer died in between, or writes just now. Opening one settles it. A hint, as above."""
+        ...
+
+    async def seals(self) -> Mapping[SessionId, SessionSealed]:
+        """Of every living session that is sealed: the mark, from the home's journal, up to its anchor; no lock is taken. Fails as every write would when the home is sealed."""
         ...
 
     async def home(self) -> Journal:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 
 from holdfast.errors import Fenced, InDoubt, ReadOnly, Refused
 from holdfast.ids import GrantId
-from holdfast.ports.journal_store import Draft, JournalStore, Record, Section
+from holdfast.ports.journal_store import Draft, Head, Journal, JournalStore, Record, Section
+from holdfast.ports.snapshots import KeepsSnapshots
 from holdfast.runtime.attempt import Attempt, nothing
+from holdfast.runtime.ledger import record_at
 from holdfast.session.home_events import (
     AnyHomeEvent,
     GrantActivated,
@@ -22,6 +24,7 @@ from holdfast.session.home_events import (
     decode_home_event,
     encode_home_event,
 )
+from holdfast.session.home_snapshot import decode_home_state
 from holdfast.session.state import SessionState
 
 
@@ -42,9 +45,24 @@ class HomeLedger:
                 spent, self._attempt = self._attempt, None
                 await spent.dispose()
             if self._attempt is None:
-                self.state = HomeState()
-                self._attempt = await Attempt.acquire(await self._store.home(), self._fold)
+                journal = await self._store.home()
+                try:
+                    after = await self._start_from_snapshot(journal)
+                except BaseException:
+                    await journal.close()
+                    raise
+                self._attempt = await Attempt.acquire(journal, self._fold, after=after)
             return self._attempt
+
+    async def _start_from_snapshot(self, journal: Journal) -> int:
+        """The fold so far, if one is kept that stands for a record of this very journal; returns that record's number. Else from nothing."""
+        kept = await journal.read_snapshot() if isinstance(journal, KeepsSnapshots) else None
+        state = await asyncio.to_thread(decode_home_state, kept.data) if kept is not None else None
+        if kept is None or state is None or await _head_of(journal, kept.head.seq) != kept.head:
+            self.state = HomeState()
+            return 0
+        self.state = state
+        return kept.head.seq
 
     def _fold(self, record: Record) -> None:
         _evolve(self.state, record)
@@ -116,6 +134,11 @@ class HomeLedger:
         if self._attempt is not None:
             await self._attempt.dispose()
             self._attempt = None
+
+
+async def _head_of(journal: Journal, seq: int) -> Head | None:
+    found = await record_at(journal, seq)
+    return Head(found.seq, found.mac) if found is not None else None
 
 
 def _evolve(state: HomeState, record: Record) -> None:

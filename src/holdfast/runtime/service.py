@@ -304,7 +304,7 @@ class Service:
     async def sessions(
         self, *, after: SessionId | None = None, limit: int | None = None, sees: listing.Sees | None = None
     ) -> tuple[listing.SessionLine, ...]:
-        sealed = (await self.home.refresh()).sealed
+        sealed = await self.world.store.seals()
         return await listing.sessions(self.world, self.shelf, sealed=sealed, after=after, limit=limit, sees=sees)
 
     def follow(self, session: str, *, after: int | None = None) -> AsyncIterator[Record | Any]:

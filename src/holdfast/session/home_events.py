@@ -157,13 +157,15 @@ class HomeState:
     """
     What the home's journal adds up to. Mutated only by `evolve`, by whoever owns the fold.
 
-    `sessions` holds the living ones; `sealed` the marks by session; a new life lifts the mark of the one before.
+    `sessions` holds the living ones; `earlier` the lives before, of those that had any and were not deleted since; `sealed` the marks by session; a new life
+    lifts the mark of the one before.
     """
 
     def __init__(self) -> None:
         self.home: str | None = None
         self.generation = 1
         self.sessions: dict[SessionId, SessionCreated] = {}
+        self.earlier: dict[SessionId, tuple[InstanceId, ...]] = {}
         self.sealed: dict[SessionId, SessionSealed] = {}
         self.slots_used = 0
         self.proposed: dict[GrantId, GrantProposed] = {}
@@ -175,10 +177,15 @@ class HomeState:
         """For looking ahead: moving the copy leaves this one as it is."""
         new = HomeState()
         new.home, new.generation, new.slots_used = self.home, self.generation, self.slots_used
-        new.sessions, new.sealed = dict(self.sessions), dict(self.sealed)
+        new.sessions, new.earlier, new.sealed = dict(self.sessions), dict(self.earlier), dict(self.sealed)
         new.proposed, new.grants, new.granted_at = dict(self.proposed), dict(self.grants), dict(self.granted_at)
         new.tokens = dict(self.tokens)
         return new
+
+    def lives_of(self, session: SessionId) -> set[InstanceId]:
+        """Every life whose bytes are kept, the present one included; a deleted session has none."""
+        living = self.sessions.get(session)
+        return {*self.earlier.get(session, ()), *([living.instance] if living is not None else [])}
 
     def evolve(self, event: AnyHomeEvent, *, at: int) -> None:
         match event:
@@ -187,6 +194,9 @@ class HomeState:
             case KeyRotated(generation=generation):
                 self.generation = max(self.generation, generation)
             case SessionCreated(session=session, slot=slot):
+                before = self.sessions.get(session)
+                if before is not None:
+                    self.earlier[session] = (*self.earlier.get(session, ()), before.instance)
                 self.sessions[session] = event
                 self.sealed.pop(session, None)
                 self.slots_used = max(self.slots_used, slot + 1)
@@ -196,6 +206,7 @@ class HomeState:
                     self.sealed.setdefault(session, event)
             case SessionDeleted(session=session):
                 self.sessions.pop(session, None)
+                self.earlier.pop(session, None)
                 self.sealed.pop(session, None)
             case GrantProposed(grant=grant):
                 self.proposed[grant] = event

@@ -6,11 +6,10 @@ error: it gives None, and the journal is folded instead. Who wrote the bytes, an
 """
 
 from enum import StrEnum
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 import msgspec
-from blake3 import blake3
 
 from holdfast.session import (
     authority,
@@ -35,6 +34,7 @@ from holdfast.session import (
     transitions,
     turn_ids,
 )
+from holdfast.session.layout import layout_of
 from holdfast.session.state import SessionState
 from holdfast.session.trail import Trail, Window
 
@@ -74,19 +74,7 @@ FOLD = (
 """The modules whose functions a fold runs through. One that is missing here would let a snapshot of older code be believed."""
 
 
-def _of_code(code: CodeType) -> list[Any]:
-    inner = [_of_code(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts if not isinstance(each, frozenset)]
-    return [code.co_name, code.co_code.hex(), code.co_names, inner]
-
-
-def _of_fold() -> list[Any]:
-    functions = [each for module in FOLD for each in vars(module).values() if isinstance(each, FunctionType)]
-    return sorted((_of_code(each.__code__) for each in functions), key=repr)
-
-
-LAYOUT = blake3(msgspec.json.encode([_of_fold(), [[name, list(each.__struct_fields__)] for name, each in sorted(_STRUCTS.items())]])).hexdigest(
-    length=16
-)
+LAYOUT = layout_of([each for module in FOLD for each in vars(module).values() if isinstance(each, FunctionType)], _STRUCTS)
 """Changes with every field of every type, and with the code that folds: what another version of this program made of the same records is not read."""
 
 _PLAIN = (str, int, float, bool, type(None))

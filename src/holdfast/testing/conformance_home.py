@@ -88,6 +88,7 @@ class HomeSuite:
         assert {name: created.instance for name, created in state.sessions.items()} == {OPS: LIFE}
         assert {name: sealed.code for name, sealed in state.sealed.items()} == {OPS: "takeover"}
         assert state.sessions[OPS].origin == "created"
+        assert await store.seals() == await (await world.store()).seals() == state.sealed
 
     @in_loop
     async def test_the_homes_journal_keeps_the_same_contract(self, world: World) -> None:

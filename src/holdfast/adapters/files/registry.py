@@ -2,52 +2,105 @@
 What the home's journal adds up to, as far as the store needs it: which sessions live, which are sealed, whose bytes may be removed.
 
 Read without a lock, up to the home's anchor, a little more each time. Looked at in every append: a session that was sealed, deleted or
-given another life by anyone is refused from then on.
+given another life by anyone is refused from then on. An opening verifies every byte and parses what no snapshot covers; a snapshot is a cache (D9).
 """
 
+import contextlib
 import threading
 from bisect import bisect_right
 
 from holdfast.adapters.files.catch_up import Damaged
 from holdfast.adapters.files.paths import walk
+from holdfast.adapters.files.reading import stream
 from holdfast.adapters.files.session_files import SessionFiles
-from holdfast.ids import InstanceId, SessionId
+from holdfast.errors import NewerVersion
+from holdfast.ids import SessionId
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.fence import Fence
-from holdfast.journal.record import Record
+from holdfast.journal.record import Head, Record
 from holdfast.journal.segment import REPAIRED, is_own
 from holdfast.journal.verify import Damage
+from holdfast.ports.snapshots import Snapshot
 from holdfast.session.home_events import HomeState, SessionCreated, SessionDeleted, decode_home_event
+from holdfast.session.home_snapshot import decode_home_state, encode_home_state
+
+SNAPSHOT_EVERY = 2000  # records: folding fewer takes less time than anyone notices
+_SNAPSHOT_SHARE = 8  # and an eighth of all: so that what a birth costs does not grow with how many there were
+
+
+class _AnotherPast(Exception):
+    """The record that a snapshot says it stands for is not in this journal."""
 
 
 class Registry:
     """One process's fold of the home's journal."""
 
-    def __init__(self, files: SessionFiles, fence: Fence) -> None:
+    def __init__(self, files: SessionFiles) -> None:
         self._files = files
-        self._fence = fence
         self._guard = threading.Lock()
+        self.reset()
+
+    def reset(self) -> None:
+        """Know of nothing."""
+        self._fence = self._files.fence()
         self._seen = b""
         self.state = HomeState()
-        # Every life whose bytes are kept, the present one included; a deleted session has none.
-        self.lives: dict[SessionId, set[InstanceId]] = {}
+        # The last record folded; and the one that the snapshot we know of stands for.
+        self._last: Head | None = None
+        self._kept_seq = 0
+        # A genuine record that this program can't read (D8): nothing behind it is folded, however often somebody looks.
+        self._newer: NewerVersion | None = None
         # The living, sorted; None when one came or went since the last list.
         self._names: list[SessionId] | None = None
 
+    def load(self, fence: Fence, kept: Snapshot | None) -> None:
+        """Fold up to a fence behind which every byte was verified just now. What `kept` covers is not parsed, if it is of this very journal."""
+        with self._guard:
+            if kept is None or not self._starts_from(kept, fence):
+                self.reset()
+                stream(self._files, fence, self.fold, after=0)
+            self._fence = fence.copy()
+
+    def _starts_from(self, kept: Snapshot, fence: Fence) -> bool:
+        state = decode_home_state(kept.data)
+        if state is None:
+            return False
+        self.state, self._last, self._kept_seq, self._names = state, kept.head, kept.head.seq, None
+        is_past = False
+
+        def go_on(record: Record) -> None:
+            nonlocal is_past
+            if is_past:
+                self.fold(record)
+            elif (record.seq, record.mac) == kept.head:
+                is_past = True
+            else:
+                raise _AnotherPast
+
+        with contextlib.suppress(_AnotherPast):
+            stream(self._files, fence, go_on, after=kept.head.seq - 1)
+        return is_past
+
+    def snapshot_if_due(self) -> Snapshot | None:
+        """What is worth keeping, once enough came since the last one that folding it again would be felt."""
+        with self._guard:
+            last = self._last
+            if last is None or last.seq - self._kept_seq < max(SNAPSHOT_EVERY, self._kept_seq // _SNAPSHOT_SHARE):
+                return None
+            self._kept_seq = last.seq
+            return Snapshot(last, encode_home_state(self.state))
+
     def fold(self, record: Record) -> None:
-        if record.type == REPAIRED:
-            return
-        event = decode_home_event(record.type, record.version, record.body)
-        self.state.evolve(event, at=record.at)
-        match event:
-            case SessionCreated(session=session, instance=instance):
-                self.lives.setdefault(session, set()).add(instance)
+        if record.type != REPAIRED:
+            try:
+                event = decode_home_event(record.type, record.version, record.body)
+            except NewerVersion as exc:
+                self._newer = exc
+                raise
+            self.state.evolve(event, at=record.at)
+            if isinstance(event, SessionCreated | SessionDeleted):
                 self._names = None
-            case SessionDeleted(session=session):
-                self.lives.pop(session, None)
-                self._names = None
-            case _:
-                pass
+        self._last = Head(record.seq, record.mac)
 
     def page(self, after: SessionId | None, limit: int | None) -> list[SessionCreated]:
         """The living after that name, sorted. What a page costs does not depend on how many there are, once they are sorted."""
@@ -69,18 +122,16 @@ class Registry:
         if raw == self._seen and raw:
             return
         with self._guard:
+            if self._newer is not None:
+                raise self._newer
             try:
                 self._read_to_anchor()
             except BaseException as exc:
-                if not isinstance(exc, Damaged | KeyMissing | OSError):
+                if not isinstance(exc, Damaged | KeyMissing | NewerVersion | OSError):
                     # Ctrl-C or no memory in the middle of it: records may have been read and not folded, so the next look begins anew.
-                    self._forget()
+                    self.reset()
                 raise
             self._seen = raw
-
-    def _forget(self) -> None:
-        self._fence, self._seen, self._names = self._files.fence(), b"", None
-        self.state, self.lives = HomeState(), {}
 
     def _read_to_anchor(self) -> None:
         files, fence = self._files, self._fence

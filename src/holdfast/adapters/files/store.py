@@ -12,7 +12,7 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -96,7 +96,7 @@ class FileStore:
         self._index_keys: tuple[int, tuple[bytes, ...]] | None = None
         files = self._files(HOME_SESSION, HOME_INSTANCE, HOME_PARTS, self._tables.home_cell())
         self._home_lane = Lane(files, self)
-        self._registry = Registry(files, files.fence())
+        self._registry = Registry(files)
         self._home_journal = FileJournal(self, self._home_lane, files.fence(), verified=self._trouble is None or bool(self._keys))
 
     # --- opening -----------------------------------------------------------------------------------------------------
@@ -182,11 +182,12 @@ class FileStore:
         try:
             fence = open_at_head(files, first_mac=None, writer=self.writer, now=self.now_ms())
             self._home_journal.fence = fence
-            self._registry.refresh()
+            self._registry.load(fence, self.read_snapshot(files))
         except Damaged as exc:
             if self._is_another_key():
                 return self._without_key("key 1 is not the one this home was made with")
             self._seal_home(self._home_journal.untrusted(exc.damage, while_open=False))
+            self._registry.reset()
             stream_what_verifies(files, self._registry.fold, after=0)
         except KeyMissing as exc:
             return self._without_key(str(exc))
@@ -241,6 +242,9 @@ class FileStore:
 
     async def unsettled(self) -> Sequence[SessionId]:
         return await self.in_thread(self._unsettled_now)
+
+    async def seals(self) -> Mapping[SessionId, SessionSealed]:
+        return await self.in_thread(self._seals_now)
 
     def index_keys(self) -> tuple[bytes, ...]:
         """
@@ -353,7 +357,7 @@ class FileStore:
             state = self._registry.state
             if session in state.sessions and origin not in {"unseal", "restore"}:
                 raise Refused(f"{session} exists already", code="exists", hint="send to it, or choose another name")
-            lives = self._registry.lives.get(session, set())
+            lives = state.lives_of(session)
             if instance in lives:
                 raise Refused(f"instance {instance} of {session} exists already", code="exists", hint="mint a new instance id")
             parts = self._parts(session)
@@ -368,6 +372,8 @@ class FileStore:
         with self._births:
             self._append_home(decide)
         self._registry.refresh()
+        if (due := self._registry.snapshot_if_due()) is not None:
+            self.keep_snapshot(self._home_journal.files, due)
         return born[0]
 
     def _open_now(self, session: SessionId) -> FileJournal:
@@ -401,6 +407,11 @@ class FileStore:
         living = self._registry.page(after, limit)
         seqs = self._tables.seqs(living, self._keys)
         return [(created.session, created.instance, seq) for created, seq in zip(living, seqs, strict=True)]
+
+    def _seals_now(self) -> Mapping[SessionId, SessionSealed]:
+        self._refresh()
+        self.check_alive(self._home_journal)
+        return dict(self._registry.state.sealed)
 
     def _unsettled_now(self) -> list[SessionId]:
         self._refresh()

@@ -8,7 +8,7 @@ An append lets the event loop turn once before it commits: appends that were beg
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -354,6 +354,11 @@ class InMemoryStore:
             living = self._home_state().sessions
         lives = [self.disk.lives[name, living[name].instance] for name in sorted(living)]
         return [life.session for life in lives if len(life.entries) > life.anchor.seq]
+
+    async def seals(self) -> Mapping[SessionId, SessionSealed]:
+        self.check_alive()
+        with self.disk.home.lock:
+            return self._home_state().sealed
 
     async def home(self) -> InMemoryJournal:
         self.check_alive()

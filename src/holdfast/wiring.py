@@ -7,7 +7,6 @@ Everything heavy is imported where it is used: listing what waits needs no model
 import asyncio
 import os
 import stat
-import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -225,6 +224,8 @@ async def restore_home(source: Path, home: Path, *, by: str) -> tuple[str, ...]:
 
     It is made beside its place and moved there when it is finished; a home that is there already is never touched.
     """
+    import tempfile
+
     from holdfast.adapters.files.backup import copy_tree, place, read_manifest, refuse_taken
     from holdfast.runtime.lives import restore_all
 

@@ -6,6 +6,25 @@ from importlib.util import find_spec
 
 import typer
 
+_TAKE_A_VALUE = frozenset({"--home", "--app"})
+_TAKE_NONE = frozenset({"--json"})
+
+
+def wanted(arguments: Sequence[str], names: Sequence[str]) -> Sequence[str]:
+    """
+    The command that these arguments name; or all, where any may be needed: help, completion, a name that there is not.
+
+    >>> wanted(["--home", "send", "--json", "approvals", "list"], ("send", "approvals")), wanted(["--help", "send"], ("send", "approvals"))
+    (('approvals',), ('send', 'approvals'))
+    """
+    rest = iter(arguments)
+    for each in rest:
+        if each in _TAKE_A_VALUE:
+            next(rest, None)
+        elif each not in _TAKE_NONE and each.partition("=")[0] not in _TAKE_A_VALUE:
+            return (each,) if each in names else names
+    return names
+
 
 def register_all(app: typer.Typer, package: str, names: Sequence[str]) -> None:
     for name in names:

@@ -31,6 +31,8 @@ EXIT_OF_SEVERAL = (4, 5, 1, 6, 3, 0)
 _EXIT_OF_CODE = {"sealed": 4, "not_saved": 5, "busy": 5, "in_doubt": 5, "append_in_doubt": 5, "newer_version": 5, "cannot_drive": 5}
 """Refusals that say, by their code, what an error class of its own says elsewhere."""
 
+_FITTED_ROWS_MAX = 500  # more than anyone reads without a pager; fitting ten thousand to a terminal's width takes seconds
+
 _SHOWN_AS_IS = frozenset("\n\t")
 
 
@@ -94,7 +96,7 @@ class Output:
 
     def object(self, value: Any) -> None:
         """One JSON object on a line of its own."""
-        self._write(encoded(value) + "\n")
+        self._written(lambda stream: _write_json(value, stream))
 
     def result(self, value: Any, text: str) -> None:
         """What the command came to: for a program, or for a person."""
@@ -114,7 +116,7 @@ class Output:
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         if not self.json and rows:
-            self._write(_table(heads, [[printable(cell).replace("\n", " ") for cell in row] for row in rows]))
+            self._write(_table(heads, [[cell if cell.isprintable() else printable(cell).replace("\n", " ") for cell in row] for row in rows]))
 
     def error(self, error: HoldfastError, **beside: Any) -> None:
         """`beside` are fields that the command's JSON has besides the error."""
@@ -157,12 +159,32 @@ def error_fields(error: HoldfastError) -> dict[str, Any]:
 
 
 def encoded(value: Any) -> str:
+    return _encoded(value).decode()
+
+
+def _encoded(value: Any) -> bytes:
     import msgspec
 
     try:
-        return msgspec.json.encode(value).decode()
+        return msgspec.json.encode(value)
     except UnicodeEncodeError:  # half a character, from an argument that was not UTF-8
-        return msgspec.json.encode(_whole(msgspec.to_builtins(value))).decode()
+        return msgspec.json.encode(_whole(msgspec.to_builtins(value)))
+
+
+def _write_json(value: Any, stream: TextIO) -> None:
+    """JSON is UTF-8 already: where the stream is too, megabytes of it are not made into text and back."""
+    data = _encoded(value)
+    raw = getattr(stream, "buffer", None)
+    if raw is None or stream.encoding.lower() != "utf-8":
+        stream.write(data.decode() + "\n")
+        return
+    stream.flush()
+    left = memoryview(data + b"\n")
+    while left:  # unbuffered, it may take a part at a time
+        taken = raw.write(left)
+        if taken is None:
+            raise BlockingIOError(errno.EAGAIN, "stdout takes no more now")
+        left = left[taken:]
 
 
 def _whole(value: Any) -> Any:
@@ -204,10 +226,10 @@ def _to_nowhere(stream: IO[str]) -> None:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    if sys.stdout is not None and sys.stdout.isatty():
+    if sys.stdout is not None and sys.stdout.isatty() and len(rows) <= _FITTED_ROWS_MAX:
         return _rich_table(heads, rows)
-    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (heads, *rows)]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (heads, *rows)]
     return "\n".join(lines) + "\n"
 
 

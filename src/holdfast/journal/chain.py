@@ -6,6 +6,7 @@ purpose, so a row of another session, of an earlier life or of another use never
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import NamedTuple
 
 from blake3 import blake3
@@ -35,8 +36,16 @@ class Subkeys(NamedTuple):
 
 def subkey(key: bytes, purpose: str, session: str, instance: str) -> bytes:
     """Keyed BLAKE3 over the three parts, each preceded by its length in 4 bytes, big endian."""
-    parts = [part.encode() for part in (purpose, session, instance)]
-    return blake3(b"".join([len(part).to_bytes(4, "big") + part for part in parts]), key=key).digest()
+    name, life = session.encode(), instance.encode()
+    parts = (_framed(purpose), len(name).to_bytes(4, "big"), name, len(life).to_bytes(4, "big"), life)
+    return blake3(b"".join(parts), key=key).digest()
+
+
+@cache
+def _framed(purpose: str) -> bytes:
+    """There are a handful of purposes, and lists of ten thousand sessions derive a key for each of them."""
+    named = purpose.encode()
+    return len(named).to_bytes(4, "big") + named
 
 
 def key_id(key: bytes) -> str:

@@ -198,7 +198,7 @@ class JournalStore(Protocol):
         ...
 
     async def seals(self) -> Mapping[SessionId, SessionSealed]:
-        """Of every living session that is sealed: the mark, from the home's journal, up to its anchor; no lock is taken. Fails as every write would when the home is sealed."""
+        """Of every living session that is sealed: the mark, from the home's journal, up to its anchor. Takes no lock. A sealed home fails as for every write."""
         ...
 
     async def home(self) -> Journal:

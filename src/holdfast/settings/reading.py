@@ -1,7 +1,6 @@
 """From the text of holdfast.toml to Settings: all of it is understood, or all that is wrong with it is said, by line."""
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -57,6 +56,8 @@ def _text(data: bytes, name: str) -> str:
 
 
 def _tree(text: str, name: str) -> dict[str, Any]:
+    import tomllib  # most homes have no settings
+
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as exc:  # also what tomllib lets through: numbers too long, lists too deep

@@ -27,6 +27,9 @@ _PLAIN_BYTES_MAX = 512  # shorter ones gain less than the time it takes
 _WINDOW = -13  # 8 KiB back: most prompts are shorter, and a larger window costs more to set up than it saves
 _MEMORY = 5
 _LEVEL = 6
+_FIXED_BYTES_MAX = (
+    4096  # up to here the dictionary has most of the words; codes of its own would save a twentieth, and take two thirds of the time to read
+)
 _WORDS = (
     b'"approve_folder":"outside this folder, in this session","answered","closed","kind":"question","audience":"public","boundary":"team:ops","channel":"http",'
     b'"audience":"team","options":["approve_once","approve_session","approve_folder","approve_everywhere","edit","deny"],"principal":"trusted_internal",'
@@ -132,7 +135,8 @@ def _mac(key: bytes, columns: Sequence[str | int | bytes]) -> bytes:
 def _packed(prompts: bytes) -> bytes:
     if len(prompts) <= _PLAIN_BYTES_MAX:
         return prompts
-    deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, _MEMORY, zlib.Z_DEFAULT_STRATEGY, _WORDS)
+    codes = zlib.Z_FIXED if len(prompts) <= _FIXED_BYTES_MAX else zlib.Z_DEFAULT_STRATEGY
+    deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, _MEMORY, codes, _WORDS)
     return b"".join((_DEFLATED, deflate.compress(prompts), deflate.flush()))
 
 

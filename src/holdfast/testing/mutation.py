@@ -42,6 +42,10 @@ _SESSION = Tests(
     ("tests/unit/session", "tests/scenarios", "tests/runtime/test_pause_and_answer.py", "tests/runtime/test_grants.py"),
     ("tests/unit/session/test_authority.py", "tests/unit/session/test_policy.py", "tests/unit/session/test_answers.py", "tests/scenarios"),
 )
+_RUNTIME = Tests(
+    ("tests/unit/runtime", *(f"tests/runtime/test_{name}.py" for name in ("pause_and_answer", "grants", "delegates", "secrets", "turns", "jobs"))),
+    ("tests/runtime/test_pause_and_answer.py", "tests/runtime/test_turns.py"),
+)
 MODULES: dict[str, Tests] = {
     **{f"session/{name}.py": _SESSION for name in ("approvals", "authority", "policy", "restoring", "decide_answers", "decide_calls")},
     **{f"journal/{name}.py": _JOURNAL for name in ("fence", "anchor", "verify", "chain", "record", "segment", "strict")},
@@ -50,6 +54,9 @@ MODULES: dict[str, Tests] = {
         for name in ("decide_turns", "decide_inputs", "decide_jobs", "decide_delegates", "decide_life", "decide_reminders")
     },
     **{f"session/{name}.py": _SESSION for name in ("decide", "decide_memory", "closing", "legacy", "plan")},
+    **{f"session/{name}.py": _SESSION for name in ("recovery", "react", "memory", "evolve", "evolve_approvals", "evolve_running", "evolve_turn")},
+    **{f"session/{name}.py": _SESSION for name in ("evolve_inputs", "evolve_reminders", "evolve_jobs", "evolve_delegates", "evolve_life")},
+    **{f"runtime/{name}.py": _RUNTIME for name in ("answering", "seeing_through", "tool_call")},
     "session/rendering.py": Tests(("tests/tools/test_rendering.py", "tests/unit/session/test_policy.py"), ("tests/tools/test_rendering.py",)),
 }
 """What matters most first."""

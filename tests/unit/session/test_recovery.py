@@ -58,7 +58,9 @@ def test_what_our_own_epoch_started_is_not_in_flight_from_somebody_else() -> Non
     assert findings_of(turn, epoch) == Findings(model_out=False, once_started=False, again_started=False, cancelled=False, crash_loop=False)
 
 
-def test_an_impossible_combination_is_a_bug_and_stops() -> None:
-    turn, epoch = turn_after(*ASKED)
+@pytest.mark.parametrize("action", [Action.IMPOSSIBLE, Action.LOSE_MODEL_CALL])
+def test_an_impossible_combination_is_a_bug_and_stops(action: Action) -> None:
+    """A turn with no model call out has none to lose."""
+    turn, epoch = turn_after("submit x", "begin")
     with pytest.raises(InvariantBroken):
-        _by_case(turn, Action.IMPOSSIBLE, epoch)
+        _by_case(turn, action, epoch)

@@ -12,12 +12,14 @@ from holdfast.ids import InputId, InstanceId, TurnId, reminder_id
 from holdfast.session.authority import Audience, LostContext, MessageSource, Principal, Provenance, TurnContext, Workspace
 from holdfast.session.codec import decode, encode
 from holdfast.session.commands import AcceptInput, CancelReminder, CloseLife, FireReminders, GiveModel, SetReminder
+from holdfast.session.decide_reminders import set_reminder
 from holdfast.session.events import InputAccepted, InputDropped, LifeCarried, ReminderCancelled, ReminderFired, ReminderSet
 from holdfast.session.messages import Quote
 from holdfast.session.policy import Policy
 from holdfast.session.schedule import Cron, Every, Once
 from holdfast.session.snapshot import decode_state, encode_state
 from holdfast.testing.pure_session import LIFE, SESSION, START_MS, PureSession
+from holdfast.testing.scenarios import Teller
 
 MINUTE = 60_000
 R1 = reminder_id(LIFE, "one")
@@ -145,6 +147,48 @@ def test_a_record_that_lost_a_field_of_its_own_is_not_believed(field: str) -> No
         decode(name, version, msgspec.json.encode(fields))
 
 
+# --- set by a tool
+
+
+SET_BY_A_CALL = ("submit x", "go", 'calls "tidy at=1"', "decide", "start c1")
+
+
+def of_call(pure: PureSession) -> SetReminder:
+    (call,) = pure.state.turns[TurnId("t1")].calls
+    return wish(source=None, workspace=None, turn=TurnId("t1"), call=call.call, agent="another", model="another")
+
+
+def test_a_reminder_of_a_tool_goes_on_with_the_agent_and_the_model_of_its_turn() -> None:
+    """Whatever the call's own words were."""
+    teller = Teller()
+    teller.tell(SET_BY_A_CALL)
+    (event,) = teller.pure.do(of_call(teller.pure)).events
+    turn = teller.pure.state.turns[TurnId("t1")]
+    assert isinstance(event, ReminderSet)
+    assert (event.agent, event.model, event.turn) == (turn.agent, turn.model, turn.turn)
+    assert turn.agent != "another"
+
+
+def test_a_call_of_a_turn_whose_context_is_lost_sets_no_reminder() -> None:
+    """A2: should such a call ever be running, it has nothing that a reminder could be given."""
+    teller = Teller()
+    teller.tell(SET_BY_A_CALL)
+    state, command = teller.pure.state, of_call(teller.pure)
+    turn = msgspec.structs.replace(state.turns[TurnId("t1")], context=LostContext("the audience is missing", "audience"))
+    decided = set_reminder(msgspec.structs.replace(state, turns={turn.turn: turn}), command, START_MS)
+    assert decided.refusal is not None
+    assert (decided.refusal.code, decided.refusal.message, decided.events) == ("no_authority", "the audience is missing", ())
+
+
+def test_a_delegate_sets_no_reminder_whoever_asks() -> None:
+    teller = Teller()
+    teller.tell(["as-delegate task"])
+    decided = teller.pure.do(wish()).decided[-1]
+    assert decided.refusal is not None
+    assert (decided.refusal.code, decided.refusal.message.split(":")[0]) == ("delegate_reminder", "a delegate sets no reminders")
+    assert teller.pure.state.reminders == {}
+
+
 # --- once
 
 
@@ -215,6 +259,16 @@ def test_what_can_not_be_a_reminder_is_refused_and_nothing_is_written(changes: d
     committed = pure.do(wish(**changes))
     assert committed.decided[-1].refusal is not None
     assert (committed.decided[-1].refusal.code, committed.events) == (code, ())
+
+
+def test_a_text_as_long_as_the_bound_says_is_taken() -> None:
+    assert len(set_event(with_reminder(text="x" * limits.REMINDER_TEXT_BYTES_MAX)).text) == limits.REMINDER_TEXT_BYTES_MAX
+
+
+@pytest.mark.parametrize("late_ms", [limits.REMINDER_LATE_SECONDS * 1000 - 1, limits.REMINDER_LATE_SECONDS * 1000])
+def test_a_reminder_says_that_it_is_late_from_the_bound_on(late_ms: int) -> None:
+    accepted, _ = fired(with_reminder(schedule=Once(START_MS + MINUTE)), after=MINUTE + late_ms)
+    assert (accepted.text == "look") is (late_ms < limits.REMINDER_LATE_SECONDS * 1000)
 
 
 def test_a_session_has_room_for_so_many_and_no_more() -> None:

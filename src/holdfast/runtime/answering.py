@@ -139,7 +139,11 @@ class Answering:
             above = await self._drives.drive_up(ledger)
         except HoldfastError as exc:
             return msgspec.structs.replace(report, reason=exc.message, turn=msgspec.structs.replace(report.turn, error=ErrorReport.of(exc)))
-        return report if above is None else msgspec.structs.replace(report, turn=above)
+        if above is None:
+            return report
+        # What stopped the delegate short is nothing that the request above could know of.
+        stopped = report.turn.error if report.reason is not None else None
+        return msgspec.structs.replace(report, turn=msgspec.structs.replace(above, error=above.error or stopped))
 
     async def _go_on_without(self, ledger: Ledger, driver: Driver, approval: ApprovalId) -> None:
         """The prompt's time is over, which is journalled by now and denies it: its turn goes on. What hinders that is said to whoever drives next."""

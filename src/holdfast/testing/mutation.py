@@ -42,6 +42,7 @@ _SESSION = Tests(
     ("tests/unit/session", "tests/scenarios", "tests/runtime/test_pause_and_answer.py", "tests/runtime/test_grants.py"),
     ("tests/unit/session/test_authority.py", "tests/unit/session/test_policy.py", "tests/unit/session/test_answers.py", "tests/scenarios"),
 )
+_GATEWAY = Tests(("tests/unit/gateway",), ("tests/unit/gateway",))
 _RUNTIME = Tests(
     ("tests/unit/runtime", *(f"tests/runtime/test_{name}.py" for name in ("pause_and_answer", "grants", "delegates", "secrets", "turns", "jobs"))),
     ("tests/runtime/test_pause_and_answer.py", "tests/runtime/test_turns.py"),
@@ -56,6 +57,7 @@ MODULES: dict[str, Tests] = {
     **{f"session/{name}.py": _SESSION for name in ("decide", "decide_memory", "closing", "legacy", "plan")},
     **{f"session/{name}.py": _SESSION for name in ("recovery", "react", "memory", "evolve", "evolve_approvals", "evolve_running", "evolve_turn")},
     **{f"session/{name}.py": _SESSION for name in ("evolve_inputs", "evolve_reminders", "evolve_jobs", "evolve_delegates", "evolve_life")},
+    **{f"gateway/{name}.py": _GATEWAY for name in ("guard", "gate", "tokens", "rates", "codes")},
     **{f"runtime/{name}.py": _RUNTIME for name in ("answering", "seeing_through", "tool_call")},
     "session/rendering.py": Tests(("tests/tools/test_rendering.py", "tests/unit/session/test_policy.py"), ("tests/tools/test_rendering.py",)),
 }

@@ -1,0 +1,34 @@
+"""What whoever answers is told: whether somebody has to go on with it."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast.ids import TurnId
+from holdfast.runtime.answering import _waits_for_a_driver
+from holdfast.session.decide_answers import Answered
+from holdfast.testing.scenarios import Teller
+
+T1 = TurnId("t1")
+ASKED = ("submit x", "go", 'calls "delete b=1" "tidy b=2"', "decide")
+
+
+@pytest.mark.parametrize(
+    ("steps", "waits"),
+    [
+        ((*ASKED, "answer a1 approve_once"), True),  # a driver is at it, and has not come to this call yet
+        ((*ASKED, "start c2", "finish c2", "park", "answer a1 approve_once"), True),
+        ((*ASKED, "start c2", "finish c2", "park", "answer a1 deny"), True),  # there is nothing to run, and the turn has to go on all the same
+        ((*ASKED, "answer a1 approve_once", "start c1"), False),
+        ((*ASKED, "answer a1 deny"), False),
+        ((*ASKED, "answer a1 approve_once", "start c1", "finish c1", "start c2", "finish c2", "think", 'calls "delete b=3"', "go"), False),
+        ((*ASKED, "answer a1 deny", "start c2", "finish c2", "think", "says bye"), False),
+    ],
+    ids=["running", "parked", "denied while parked", "started", "denied while running", "parked on a later call", "over"],
+)
+def test_an_answer_waits_for_a_driver_until_somebody_has_gone_on_with_it(steps: Sequence[str], waits: bool) -> None:
+    teller = Teller()
+    teller.tell(steps[:4])
+    first = teller.pure.state.turns[T1].calls[0].call
+    teller.tell(steps[4:])
+    assert _waits_for_a_driver(teller.pure.state, Answered(T1, first, "approve_once", waiting=False)) is waits

@@ -42,25 +42,25 @@ _SESSION = Tests(
     ("tests/unit/session", "tests/scenarios", "tests/runtime/test_pause_and_answer.py", "tests/runtime/test_grants.py"),
     ("tests/unit/session/test_authority.py", "tests/unit/session/test_policy.py", "tests/unit/session/test_answers.py", "tests/scenarios"),
 )
+_RENDERING = Tests(("tests/tools/test_rendering.py", "tests/unit/session/test_policy.py"), ("tests/tools/test_rendering.py",))
 _GATEWAY = Tests(("tests/unit/gateway",), ("tests/unit/gateway",))
+_STORIES = ("pause_and_answer", "stopped_short", "grants", "delegates", "secrets", "turns", "jobs")
 _RUNTIME = Tests(
-    ("tests/unit/runtime", *(f"tests/runtime/test_{name}.py" for name in ("pause_and_answer", "grants", "delegates", "secrets", "turns", "jobs"))),
-    ("tests/runtime/test_pause_and_answer.py", "tests/runtime/test_turns.py"),
+    ("tests/unit/runtime", *(f"tests/runtime/test_{name}.py" for name in _STORIES)),
+    ("tests/runtime/test_pause_and_answer.py", "tests/runtime/test_stopped_short.py", "tests/runtime/test_turns.py"),
 )
-MODULES: dict[str, Tests] = {
-    **{f"session/{name}.py": _SESSION for name in ("approvals", "authority", "policy", "restoring", "decide_answers", "decide_calls")},
-    **{f"journal/{name}.py": _JOURNAL for name in ("fence", "anchor", "verify", "chain", "record", "segment", "strict")},
-    **{
-        f"session/{name}.py": _SESSION
-        for name in ("decide_turns", "decide_inputs", "decide_jobs", "decide_delegates", "decide_life", "decide_reminders")
-    },
-    **{f"session/{name}.py": _SESSION for name in ("decide", "decide_memory", "closing", "legacy", "plan")},
-    **{f"session/{name}.py": _SESSION for name in ("recovery", "react", "memory", "evolve", "evolve_approvals", "evolve_running", "evolve_turn")},
-    **{f"session/{name}.py": _SESSION for name in ("evolve_inputs", "evolve_reminders", "evolve_jobs", "evolve_delegates", "evolve_life")},
-    **{f"gateway/{name}.py": _GATEWAY for name in ("guard", "gate", "tokens", "rates", "codes")},
-    **{f"runtime/{name}.py": _RUNTIME for name in ("answering", "seeing_through", "tool_call")},
-    "session/rendering.py": Tests(("tests/tools/test_rendering.py", "tests/unit/session/test_policy.py"), ("tests/tools/test_rendering.py",)),
-}
+_NAMES = (
+    ("session", "approvals authority policy restoring decide_answers decide_calls", _SESSION),
+    ("journal", "fence anchor verify chain record segment strict", _JOURNAL),
+    ("session", "decide_turns decide_inputs decide_jobs decide_delegates decide_life decide_reminders", _SESSION),
+    ("session", "decide decide_memory closing legacy plan", _SESSION),
+    ("session", "rendering", _RENDERING),
+    ("gateway", "guard gate tokens rates codes", _GATEWAY),
+    ("runtime", "answering seeing_through tool_call", _RUNTIME),
+    ("session", "recovery react memory evolve evolve_approvals evolve_running evolve_turn", _SESSION),
+    ("session", "evolve_inputs evolve_reminders evolve_jobs evolve_delegates evolve_life", _SESSION),
+)
+MODULES: dict[str, Tests] = {f"{folder}/{name}.py": tests for folder, names, tests in _NAMES for name in names.split()}
 """What matters most first."""
 
 

@@ -1,5 +1,5 @@
 """
-Mutation testing of what must not be wrong: the journal, approvals, authority, policy and the deciding of calls.
+Mutation testing of what must not be wrong: the journal, approvals, authority, policy, deciding and folding, answering, and who gets through the gateway.
 
 Mutants (`mutants.py`) of what is inside functions are tried in one warmed process (`mutation_warm.py`); what is read when a module is imported, in a copy
 of the sources and an interpreter of its own. A mutant that no test notices survives, and is listed: either a test is missing, or the change means nothing.

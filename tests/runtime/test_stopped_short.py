@@ -175,4 +175,4 @@ async def test_an_answer_to_no_prompt_is_refused(striking: Striking) -> None:
     async with striking.open(striking.agent(DEPLOY)) as home:
         with pytest.raises(Refused) as told:
             await home.service.answer(ApprovalId("a-nosuch"), "approve_once", by="alice")
-    assert told.value.code == "unknown"
+    assert (told.value.code, told.value.message) == ("unknown", "there is no approval a-nosuch")

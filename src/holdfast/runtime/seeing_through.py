@@ -48,7 +48,7 @@ class TurnDrives:
     async def drive_turn(self, ledger: Ledger, driver: Driver, turn: TurnId, *, claimed: bool = False) -> None:
         """To its end, or to a pause that only a person ends: what its delegates can do without one is done."""
         await self.drive_until(ledger, driver, _over_or_parked(turn), claimed=claimed)
-        if claimed and driver.owns_claim:  # over in the commit that took it in: nobody drove, and its end is still to be told
+        if driver.owns_claim:  # over in the commit that took it in: nobody drove, and its end is still to be told
             await driver.deliver_owed()
             await driver.give_up()  # it waits for a delegate, perhaps: a claim that is kept meanwhile keeps everybody else out, and ourselves
         while await self.moved_below(ledger, turn):
@@ -148,8 +148,7 @@ class TurnDrives:
         """On every way out: the claim is given up, the anchor is durable, the index knows, followers are told."""
         if ledger.only_read is not None or ledger.journal.sealed is not None or ledger.attempt.stopped is not None:
             return
-        if ledger.driving and ledger.attempt.epoch is not None and driver.owns_claim:
-            await driver.give_up()
+        await driver.give_up()
         syncing = asyncio.create_task(ledger.journal.sync_anchor())
         try:
             await asyncio.sleep(0)  # it is on its way; the index is written meanwhile

@@ -497,6 +497,21 @@ async def test_a_cancel_that_a_crash_kept_from_the_delegate_holds_there_too() ->
     assert effects.done == []
 
 
+@in_loop
+async def test_a_cancelled_delegate_whose_driver_died_in_a_tool_is_seen_to_its_end_from_above() -> None:
+    """T6, T7: what it had started is in doubt; who drives the request on leaves neither session for somebody else to end."""
+    disk, effects = Disk(), Effects()
+    ops = pair(effects, hands(), acts("canary"))
+    assert await dies_at(ops, disk, ToolStarted, 1)
+    async with open_in_memory(agents=[ops], disk=disk) as home:
+        await home.cancel(S, by=alice)
+        (ended,) = await home.resume(S)
+        assert (ended.session, ended.outcome) == (S, "cancelled")
+        assert {line.phase for line in await home.service.sessions()} == {"idle"}
+        assert await home.service.owing() == []
+    assert effects.done == []
+
+
 class Gated:
     """A model that calls a tool once somebody lets it."""
 

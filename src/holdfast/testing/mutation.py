@@ -44,7 +44,7 @@ _SESSION = Tests(
 )
 _RENDERING = Tests(("tests/tools/test_rendering.py", "tests/unit/session/test_policy.py"), ("tests/tools/test_rendering.py",))
 _GATEWAY = Tests(("tests/unit/gateway",), ("tests/unit/gateway",))
-_STORIES = ("pause_and_answer", "stopped_short", "last_look", "grants", "delegates", "secrets", "turns", "jobs", "reminders")
+_STORIES = ("pause_and_answer", "stopped_short", "last_look", "grants", "delegates", "secrets", "turns", "jobs", "reminders", "listing")
 _RUNTIME = Tests(
     ("tests/unit/runtime", *(f"tests/runtime/test_{name}.py" for name in _STORIES)),
     ("tests/runtime/test_pause_and_answer.py", "tests/runtime/test_stopped_short.py", "tests/runtime/test_turns.py"),

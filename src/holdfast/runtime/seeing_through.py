@@ -139,8 +139,7 @@ class TurnDrives:
                         await self.drive_turn(above, driver, parent.turn)
                 return await self.drive_up(above) or await self._delegation.standing(above, parent.turn)
             finally:
-                if above.journal.sealed is None:
-                    await self.leave(above, driver)
+                await self.leave(above, driver)
 
     # --- leaving
 

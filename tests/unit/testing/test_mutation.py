@@ -38,7 +38,8 @@ def test_every_sort_of_mutant_is_made() -> None:
 
 
 def test_a_seed_takes_the_same_sample_and_every_named_module_exists() -> None:
-    assert sampled(ROOT, count=5, seed=3) == sampled(ROOT, count=5, seed=3)
+    few = ("journal/chain.py", "journal/strict.py")
+    assert sampled(ROOT, count=5, seed=3, modules=few) == sampled(ROOT, count=5, seed=3, modules=few)
     assert all((ROOT / "src/holdfast" / module).is_file() for module in MODULES)
     assert all((ROOT / place).exists() for tests in MODULES.values() for places in tests for place in places)
 

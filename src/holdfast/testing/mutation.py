@@ -40,7 +40,7 @@ _JOURNAL = Tests(
 )
 _SESSION = Tests(
     ("tests/unit/session", "tests/scenarios", "tests/runtime/test_pause_and_answer.py", "tests/runtime/test_grants.py"),
-    ("tests/unit/session/test_authority.py", "tests/unit/session/test_policy.py", "tests/unit/session/test_answers.py", "tests/scenarios"),
+    (*(f"tests/unit/session/test_{name}.py" for name in ("authority", "policy", "answers", "recovery", "react")), "tests/scenarios"),
 )
 _RENDERING = Tests(("tests/tools/test_rendering.py", "tests/unit/session/test_policy.py"), ("tests/tools/test_rendering.py",))
 _GATEWAY = Tests(("tests/unit/gateway",), ("tests/unit/gateway",))

@@ -53,8 +53,9 @@ def test_findings_are_what_was_left_in_flight(steps: tuple[str, ...], findings: 
     assert case_for(Findings(*findings)).letter == letter
 
 
-def test_what_our_own_epoch_started_is_not_in_flight_from_somebody_else() -> None:
-    turn, epoch = turn_after(*TIDY)
+@pytest.mark.parametrize("steps", [ASKED, TIDY], ids=["a model call", "a tool"])
+def test_what_our_own_epoch_started_is_not_in_flight_from_somebody_else(steps: tuple[str, ...]) -> None:
+    turn, epoch = turn_after(*steps)
     assert findings_of(turn, epoch) == Findings(model_out=False, once_started=False, again_started=False, cancelled=False, crash_loop=False)
 
 

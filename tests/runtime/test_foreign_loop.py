@@ -69,3 +69,16 @@ async def test_a_second_loop_on_a_driven_session_is_told_that_it_is_busy(stage: 
             async with there.turn("ops/api", "second", source=alice):
                 pass
         await turn.finish("done")
+
+
+@in_loop
+async def test_what_was_approved_for_a_foreign_loop_is_never_run_by_ours(stage: Stage) -> None:
+    """Whoever drives the session meanwhile has the tool, too; the call is still the other loop's to run."""
+    async with stage.open(loop_agent(stage)) as home:
+        async with home.turn("ops/api", "deploy", source=alice) as turn:
+            gate = await turn.gate("act", {"what": "deploy"})
+        assert gate.approval is not None
+        await home.answer(gate.approval, "approve_once", by=alice, wait=False)
+        await home.resume("ops/api")
+    assert stage.effects.done == []
+    assert of(ToolStarted, await stage.events("ops/api")) == []

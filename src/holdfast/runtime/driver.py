@@ -14,7 +14,7 @@ from holdfast.errors import CannotDrive, HoldfastError, Unusable
 from holdfast.ids import CallId, TurnId
 from holdfast.ports.journal_store import Check
 from holdfast.ports.model import ModelFailed
-from holdfast.ports.tools import Prepared, ProcessFacts
+from holdfast.ports.tools import Prepared, ProcessFacts, Tool
 from holdfast.runtime.attempt import Produced
 from holdfast.runtime.compactor import Compactor
 from holdfast.runtime.delegate_call import start_delegate
@@ -27,7 +27,7 @@ from holdfast.runtime.model_call import ask_model, is_final, overhead_chars, req
 from holdfast.runtime.outbox import Outbox
 from holdfast.runtime.recalling import recall_for, recall_for_open
 from holdfast.runtime.secrecy import Secrecy
-from holdfast.runtime.tool_call import Ready, get_ready, run_tool, see_through, starts_at_once
+from holdfast.runtime.tool_call import Ready, get_ready, run_tool, see_through, starts_alone, starts_at_once
 from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
 from holdfast.session.commands import (
@@ -376,16 +376,22 @@ class Driver:
         made = calls_made(ledger.state, turn, number, answer.calls)
         calls = [Call(call=each.call, tool=each.tool, made=each.arguments, provider_id=each.provider_id) for each in made]
         decision = await self._decision(turn, calls, secret)
-        ready = await self._ready_at_once(turn, calls, decision)
+        ready = await self._ready_at_once(turn, calls, decision, starts_at_once)
         await self._drive_and_start(turn.turn, (taken, decision), ready, keeping=[produced])
 
     async def _resume(self, turn: Turn) -> None:
-        """Everybody has answered; what was approved starts in the same commit, where it can."""
-        approved = [call for call in turn.calls if call.status is CallStatus.APPROVED and starts_at_once(tool_for(self._world, turn, call.tool))]
-        ready = await self._ready_at_once(turn, approved, await self._decision(turn, approved))
+        """
+        Everybody has answered; what was approved starts in the same commit, where it can.
+
+        A single call does, whatever it takes to get it ready: there is nothing beside it that would wait. Several that take their time get ready side by side.
+        """
+        approved = [call for call in turn.calls if call.status is CallStatus.APPROVED]
+        may = starts_alone if len(approved) == 1 else starts_at_once
+        approved = [call for call in approved if may(tool_for(self._world, turn, call.tool))]
+        ready = await self._ready_at_once(turn, approved, await self._decision(turn, approved), may)
         await self._drive_and_start(turn.turn, (ResumeTurn(turn=turn.turn, epoch=self._epoch),), ready, keeping=())
 
-    async def _ready_at_once(self, turn: Turn, calls: list[Call], decision: DecideCalls) -> list[Ready]:
+    async def _ready_at_once(self, turn: Turn, calls: list[Call], decision: DecideCalls, may: Callable[[Tool | None], bool]) -> list[Ready]:
         """
         Calls that may start in the very commit that lets them. Whether they do is decided there; those that must ask first do not.
 
@@ -395,7 +401,7 @@ class Driver:
             return []
         world, ledger = self._world, self._ledger
         pairs = zip(calls, decision.looked, strict=True)
-        quick = [(call, looked) for call, looked in pairs if not looked.background and starts_at_once(tool_for(world, turn, call.tool))]
+        quick = [(call, looked) for call, looked in pairs if not looked.background and may(tool_for(world, turn, call.tool))]
         return [await get_ready(world, ledger, turn, call, looked, decision.grants, self._epoch) for call, looked in quick]
 
     async def _drive_and_start(self, turn: TurnId, commands: Sequence[Any], ready: list[Ready], *, keeping: Sequence[Produced]) -> None:

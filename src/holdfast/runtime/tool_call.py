@@ -17,7 +17,7 @@ from holdfast.runtime.feed import Delta, Feed
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.job_call import CANCELS_JOBS, prepared_cancel, run_as_job
 from holdfast.runtime.ledger import Ledger, payload
-from holdfast.runtime.looking import look, scene_of, tool_for
+from holdfast.runtime.looking import is_delegate, look, scene_of, tool_for
 from holdfast.runtime.reminding import ReminderWork
 from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
@@ -75,6 +75,11 @@ async def get_ready(world: World, ledger: Ledger, turn: Turn, call: Call, looked
 def starts_at_once(tool: Tool | None) -> bool:
     """A function of this process: looking at it and getting it ready take no time, so it can be started in the commit that decides on it."""
     return tool is not None and tool.definition.kind == "plain"
+
+
+def starts_alone(tool: Tool | None) -> bool:
+    """Anything but a delegate, which is started in a commit of its own kind: a call that nothing else waits beside, looked at and got ready first."""
+    return tool is not None and not is_delegate(tool)
 
 
 async def see_through(world: World, ledger: Ledger, feed: Feed, turn_id: TurnId, call_id: CallId, run: int, prepared: Prepared, epoch: int) -> None:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from bench.ground import Ground, RawFile, Row, Times, compared, counting_syncs, timed, told
+from bench.ground import Ground, RawFile, Row, Syncs, Times, compared, counting_syncs, timed, told
 from bench.journals import LINE_BYTES
 from holdfast.gateway.context import GatewaySettings
 from holdfast.gateway.serving import Serving, allow_many_files, open_serving
@@ -233,6 +233,14 @@ async def _pour(served: Served, each: int) -> tuple[int, float, Times]:
 
 
 def _answers(ground: Ground) -> list[Row]:
+    kinds = [
+        ("answer over HTTP to ToolStarted, p50", "write file-{}.txt: hello"),
+        ("answer over HTTP to ToolStarted of a command, p50", "run: echo {}"),
+    ]
+    return [_answer_row(ground, what, text) for what, text in kinds]
+
+
+def _answer_row(ground: Ground, what: str, text: str) -> Row:
     folder = ground.fresh("answers")
     times = ground.count(40, 10)
     raw = RawFile(folder, LINE_BYTES)
@@ -242,15 +250,25 @@ def _answers(ground: Ground) -> list[Row]:
     with counting_syncs() as counted, _in_this_process(folder) as served, _client(served) as client:
         for number in range(times):
             limits += [timed(raw.append) for _ in range(5)]
-            prompt = _prompt(client, number)
+            prompt = _prompt(client, number, text.format(number))
+            _rest(counted)
             before = counted().count
             seconds = _answered(client, served, prompt)
             syncs.append(counted().count - before)
             taken.append(seconds)
     raw.close()
-    each, on_the_way = Times(limits).p50, sorted(syncs)[len(syncs) // 2]
+    each, on_the_way = Times(limits).p50, min(syncs)  # the tool and what it says sync too, beside the answer or before it is heard
     note = f"{on_the_way} syncs on the way at {told(each)} each; {Times(taken).told()}"
-    return [compared(PART, "answer over HTTP to ToolStarted, p50", Times(taken).p50, each * on_the_way, at_most=ANSWER_GOAL, note=note)]
+    return compared(PART, what, Times(taken).p50, each * on_the_way, at_most=ANSWER_GOAL, note=note)
+
+
+def _rest(counted: Callable[[], Syncs]) -> None:
+    """Until the turn that asked has come to rest: what it still syncs is not on the answer's way."""
+    for _ in range(200):
+        before = counted().count
+        time.sleep(0.02)
+        if counted().count == before:
+            return
 
 
 def _client(served: Served) -> httpx.Client:
@@ -278,7 +296,7 @@ async def _serve(folder: Path, ready: threading.Event, found: list[Any]) -> None
     identity = folder_identity(str(work)) or ""
     token = await _new_token(home)
     async with (
-        open_service(home) as service,
+        open_service(home, lasting=True) as service,
         open_serving(service, GatewaySettings(port=0), workspace=lambda: Workspace(str(work), identity)) as serving,
     ):
         found += [serving, asyncio.get_running_loop(), token]
@@ -288,8 +306,7 @@ async def _serve(folder: Path, ready: threading.Event, found: list[Any]) -> None
             ready.set()
 
 
-def _prompt(client: httpx.Client, number: int) -> dict[str, Any]:
-    text = f"write file-{number}.txt: hello"
+def _prompt(client: httpx.Client, number: int, text: str) -> dict[str, Any]:
     assert client.post(f"/v1/sessions/bench/a{number}/messages", json={"text": text}).status_code == 202
     for _ in range(2_000):
         waiting: list[dict[str, Any]] = client.get("/v1/approvals").json()["approvals"]

@@ -295,4 +295,4 @@ def open(path: str | PathLike[str] | None = None, *, agents: Sequence[Agent] = (
     """
     specs, tools, models = specs_from_agents(agents)
     folder = home_path(path)
-    return Home(lambda: open_service(folder, agents=specs, tools=tools, models=models))
+    return Home(lambda: open_service(folder, agents=specs, tools=tools, models=models, lasting=True))

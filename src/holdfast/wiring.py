@@ -33,6 +33,7 @@ from holdfast.settings.values import DELEGATE_NAME_HINT, is_delegate_name
 
 if TYPE_CHECKING:
     from holdfast.adapters.models.catalogue import Catalogue
+    from holdfast.adapters.tools.spare import SpareLauncher
     from holdfast.adapters.tools.toolbox import Toolbox
     from holdfast.runtime.pruning import Old
     from holdfast.runtime.service import Service
@@ -87,8 +88,11 @@ class LazyTools:
         *,
         delegates: Sequence[str] = (),
         now_ms: Callable[[], int] | None = None,
+        lasting: bool = False,
     ) -> None:
         self._given = given
+        self._lasting = lasting  # a launcher is kept ready, from the first command on
+        self._spare: SpareLauncher | None = None
         self._memory = memory
         self._delegates = delegates  # agents that others hand tasks to
         self._now_ms = now_ms
@@ -101,11 +105,14 @@ class LazyTools:
     def _filled(self) -> "Toolbox":
         if self._box is None:
             from holdfast.adapters.tools.delegates import delegate_tool
+            from holdfast.adapters.tools.spare import SpareLauncher
             from holdfast.adapters.tools.toolbox import Toolbox, builtin_tools
 
             own = {tool.definition.name for tool in self._given}
             clock = {"now_ms": self._now_ms} if self._now_ms is not None else {}
-            self._builtins = [tool for tool in builtin_tools(confine=self._confine, memory=self._memory, **clock) if tool.definition.name not in own]
+            self._spare = SpareLauncher() if self._lasting else None
+            builtins = builtin_tools(confine=self._confine, memory=self._memory, spare=self._spare, **clock)
+            self._builtins = [tool for tool in builtins if tool.definition.name not in own]
             self._box = Toolbox([*self._builtins, *self._given, *map(delegate_tool, self._delegates)])
         return self._box
 
@@ -124,6 +131,10 @@ class LazyTools:
 
     def end_survivors(self, call: CallId, facts: ProcessFacts | None) -> int:
         return self._filled().end_survivors(call, facts)
+
+    def close(self) -> None:
+        if self._spare is not None:
+            self._spare.close()
 
 
 def _provider_keys(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -156,8 +167,13 @@ async def open_service(
     agents: Sequence[AgentSpec] = (),
     tools: Sequence[Tool] = (),
     models: LazyModels | None = None,
+    lasting: bool = False,
 ) -> "AsyncGenerator[Service, None]":
-    """A service on the home at `home`. With `create` False a home that is not there is refused as `no_home`; see also `existing_store`."""
+    """
+    A service on the home at `home`. With `create` False a home that is not there is refused as `no_home`; see also `existing_store`.
+
+    `lasting` is for a process that stays, and may keep things ready for the next call.
+    """
     from holdfast.adapters.tools.job_files import JobFiles
     from holdfast.runtime.service import Service
 
@@ -166,10 +182,11 @@ async def open_service(
     store = await _store(home, settings, create=create)
     specs = {**settings.agents(), **{each.name: each for each in agents}}
     memory = SqliteMemory(home / MEMORY, store.memory_key)
+    box = LazyTools(tools, settings, memory, delegates=delegates_of(specs.values()), lasting=lasting)
     world = World(
         store=store,
         models=models or LazyModels(),
-        tools=LazyTools(tools, settings, memory, delegates=delegates_of(specs.values())),
+        tools=box,
         notifier=FileNotifier(home),
         clock=SystemClock(),
         index=SqliteIndex(home / "index.db", store.index_keys),
@@ -188,8 +205,11 @@ async def open_service(
         tool_timeout_seconds=settings.tool_timeout_seconds,
         jobs=JobFiles(home),
     )
-    async with Service(world) as service:
-        yield service
+    try:
+        async with Service(world) as service:
+            yield service
+    finally:
+        box.close()
 
 
 def _channels(settings: Settings) -> Mapping[str, Channel]:

@@ -53,13 +53,13 @@ def home_of(options: Options) -> Path:
 
 
 @asynccontextmanager
-async def making_service(options: Options) -> "AsyncGenerator[Service, None]":
-    """With the program's own agents and tools; the home is made if it is not there."""
+async def making_service(options: Options, *, lasting: bool = False) -> "AsyncGenerator[Service, None]":
+    """With the program's own agents and tools; the home is made if it is not there. `lasting` is for a command that stays."""
     from holdfast.cli.agents import agents_of
     from holdfast.wiring import open_service
 
     given = agents_of(options.app)
-    async with open_service(home_of(options), agents=given.specs, tools=given.tools, models=given.models) as service:
+    async with open_service(home_of(options), agents=given.specs, tools=given.tools, models=given.models, lasting=lasting) as service:
         yield service
 
 

@@ -49,7 +49,7 @@ async def _serve(options: Options, host: str | None, port: int | None) -> int:
     _log_to_stderr()
     allow_many_files()
     me = who(home_of(options), None)
-    async with making_service(options) as service:
+    async with making_service(options, lasting=True) as service:
         settings = _settings(home_of(options), host, port)
         home = home_of(options)
         async with open_serving(service, settings, workspace=_workspace(service, home), keep_house=lambda: _keep_house(service, home)) as serving:

@@ -1,9 +1,10 @@
 """
 The launcher: a process that gets everything ready, waits for one byte, and then becomes the command.
 
-Run by a bare `python -I -S`, compiled already and with few imports, since its start is part of every shell call. In order: enter
-the bound folder and open the bound interpreter, each checked by identity; give up the Holdfast home for good; say that it is
-ready; wait. If the pipe closes instead, whoever would have started us is gone, and nothing runs.
+Run by a bare `python -I -S`, compiled already and with few imports, since its start is part of a shell call that finds no spare. In
+order: hear what the call is; carry its name; enter the bound folder and open the bound interpreter, each checked by identity; give up
+the Holdfast home for good; say that it is ready; wait. If the pipe closes instead, whoever would have started us is gone, and nothing
+runs. Before it has heard of a call it knows nothing of any, and nobody but whoever holds the pipe can tell it one.
 """
 
 import _ctypes  # the builtin halves of ctypes, os and stat: the rest of each takes longer to import than all that is done here
@@ -18,7 +19,8 @@ _MAKE_DEVICES = 1 << 6 | 1 << 11  # a device made by root is a way around every 
 _RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}  # number of file rights; 16 from version 5 on
 _SCOPE_ABI = 6
 _SCOPES = 0b11  # no abstract sockets and no signals to processes outside
-_NO_NEW_PRIVILEGES, _DROP_FROM_BOUNDING_SET = 38, 24
+_NO_NEW_PRIVILEGES, _DROP_FROM_BOUNDING_SET, _SET_DUMPABLE = 38, 24, 4
+_NAME = b"HOLDFAST_TOOL"
 # Raw disks, kernel memory, mounts, tracing, modules, opening by handle: capabilities of root that don't care about paths.
 _DROPPED = (2, 16, 17, 19, 20, 21, 22, 27, 38, 39, 40)
 _RULES_MAX = 50_000
@@ -138,11 +140,14 @@ def _opened(path: str, identity: str, flags: int) -> int:
 
 
 def main(arguments: list[str]) -> None:
-    mode, go_fd, status_fd, cwd, cwd_identity, program, program_identity, count, *rest = arguments
-    go, status = int(go_fd), int(status_fd)
+    """Two descriptors and what the call is; with descriptors alone it comes down the pipe."""
+    go, status = int(arguments[0]), int(arguments[1])
     for fd in (go, status):
         posix.set_inheritable(fd, False)  # noqa: FBT003  its only parameter
+    words, environment = (arguments[2:], posix.environ) if arguments[2:] else _heard(go, status)
+    mode, cwd, cwd_identity, program, program_identity, count, *rest = words
     try:
+        _carry_name(environment.get(_NAME, b""))
         folder = _opened(cwd, cwd_identity, posix.O_RDONLY | posix.O_DIRECTORY if not hasattr(posix, "O_PATH") else posix.O_PATH | posix.O_DIRECTORY)
         posix.fchdir(folder)
         # Read-only opens are not kept across exec; a program that may be run but not read is run by its path.
@@ -162,10 +167,50 @@ def main(arguments: list[str]) -> None:
     if posix.read(go, 1) != b"g":
         posix._exit(124)  # noqa: SLF001  the pipe closed: nobody is left who could have said go
     try:
-        posix.execve(runnable, rest[int(count) :], posix.environ)
+        posix.execve(runnable, rest[int(count) :], environment)
     except OSError as exc:
         posix.write(status, f"n{exc}".encode(errors="replace"))
         posix._exit(126)  # noqa: SLF001  os._exit is this one
+
+
+def _heard(go: int, status: int) -> tuple[list[str], dict[bytes, bytes]]:
+    """
+    (words, environment) of the call, from whoever holds the other end. Up to then nobody else of this user may look into us or open what we
+    have open: a word on this pipe makes us run it. A launcher with a call may be looked into again, since its name is looked for there.
+    """
+    _may_be_looked_into(0)
+    posix.write(status, b"w")
+    length = int.from_bytes(_read(go, 8), sys.byteorder)
+    told = _read(go, length).split(b"\0")
+    _may_be_looked_into(1)
+    count = 1 + int(told[0])
+    encoding = sys.getfilesystemencoding()
+    return [each.decode(encoding, "surrogateescape") for each in told[count:]], dict([each.split(b"=", 1) for each in told[1:count]])
+
+
+def _may_be_looked_into(number: int) -> None:
+    if sys.platform == "linux":
+        _call("prctl", _SET_DUMPABLE, number, 0, 0, 0)
+
+
+def _read(fd: int, length: int) -> bytes:
+    found = b""
+    while len(found) < length:
+        piece = posix.read(fd, length - len(found))
+        if not piece:
+            posix._exit(124)  # noqa: SLF001  the pipe closed: there will be no call for us
+        found += piece
+    return found
+
+
+def _carry_name(call: bytes) -> None:
+    """Where recovery reads it: in the environment that this process was started with, in place. A spare was started with room for it."""
+    place = _call("getenv", _NAME)
+    room = _call("strlen", place) if place else 0
+    if len(call) > room:
+        raise NotReady("there is no room for the call's name")
+    if room:
+        _call("memmove", place, call + bytes(room - len(call)), room)
 
 
 def _restore_signals() -> None:

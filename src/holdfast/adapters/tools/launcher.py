@@ -14,9 +14,9 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from importlib.machinery import SourceFileLoader
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -49,9 +49,21 @@ class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
 
 
-async def start(plan: LaunchPlan) -> "Launched":
+class Waiting(NamedTuple):
+    """A launcher that has heard of no call yet. It says `w` when it waits for one, and ends when `go_write` is closed."""
+
+    process: "subprocess.Popen[bytes]"
+    go_write: int
+    status_read: int
+
+
+Take = Callable[[tuple[str, ...]], Waiting | None]
+"""A spare launcher behind these words of bubblewrap, if one is kept; whoever takes it has it alone."""
+
+
+async def start(make_plan: Callable[[], LaunchPlan], take: Take | None = None) -> "Launched":
     """Raises CannotBind if the launcher can't get ready; nothing ran then."""
-    starting = asyncio.ensure_future(THREADS.run(lambda: _start(plan)))
+    starting = asyncio.ensure_future(THREADS.run(lambda: _start(make_plan(), take)))
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
@@ -59,16 +71,33 @@ async def start(plan: LaunchPlan) -> "Launched":
         raise
 
 
-def _start(plan: LaunchPlan) -> "Launched":
+def _start(plan: LaunchPlan, take: Take | None) -> "Launched":
+    spare = take(plan.prefix) if take is not None else None
+    if spare is not None:
+        launched = Launched(plan, spare)
+        if _tell(spare, plan) == "r":
+            return launched
+        launched.give_up()  # ended by somebody, or the world has changed around it: one that is started now says what is wrong, if anything is
+    waiting = spawn(plan.prefix, plan.environment)
+    launched = Launched(plan, waiting)
+    said = _tell(waiting, plan)
+    if said == "r":
+        return launched
+    output = launched.give_up()
+    raise CannotBind(f"the command can't be started: {said[1:] or output or 'the launcher died'}")
+
+
+def spawn(prefix: tuple[str, ...], environment: dict[str, str]) -> Waiting:
+    """A launcher in a group of its own, which has its code and nothing else."""
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()
     try:
         process = subprocess.Popen(  # noqa: S603  the words are bound and shown
-            [*plan.prefix, *_quick_words(plan, go_read, status_write)],
+            [*prefix, *_PYTHON, "-c", _BOOT.format(go=go_read, length=len(_compiled())), str(go_read), str(status_write)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=plan.environment,
+            env=environment,
             cwd="/",
             pass_fds=(go_read, status_write),
             start_new_session=True,
@@ -80,17 +109,13 @@ def _start(plan: LaunchPlan) -> "Launched":
     finally:
         os.close(go_read)
         os.close(status_write)
-    launched = Launched(plan, process, go_write, status_read)
-    _send_code(go_write)
-    said = wait_until_ready(status_read)
-    if said == "r":
-        return launched
-    output = launched.give_up()
-    raise CannotBind(f"the command can't be started: {said[1:] or output or 'the launcher died'}")
+    os.set_blocking(go_write, False)  # a user with very many pipes gets small ones
+    _send(go_write, _compiled())
+    return Waiting(process, go_write, status_read)
 
 
 _PYTHON = (os.path.realpath(sys.executable), "-I", "-S")
-_BOOT = """# launch.py of holdfast: waits for one byte, then becomes the command
+_BOOT = """# launch.py of holdfast: waits for a call and for one byte, then becomes the command
 import marshal, posix
 code = b""
 while len(code) < {length}:
@@ -102,15 +127,22 @@ exec(marshal.loads(code))
 """
 
 
-def _send_code(go_write: int) -> None:
-    """Down the pipe that later carries the one byte. Of a launcher that is gone, or does not read, the status tells."""
-    os.set_blocking(go_write, False)  # a user with very many pipes gets small ones
+def _tell(waiting: Waiting, plan: LaunchPlan) -> str:
+    """What the call is, down the pipe that later carries the one byte; what the launcher says to it."""
+    variables = [f"{name}={value}" for name, value in plan.environment.items()]
+    told = b"\0".join(map(os.fsencode, (str(len(variables)), *variables, *_plan_words(plan))))
+    _send(waiting.go_write, len(told).to_bytes(8, sys.byteorder) + told)
+    return wait_until_ready(waiting.status_read)
+
+
+def _send(go_write: int, message: bytes) -> None:
+    """Of a launcher that is gone, or does not read, the status tells."""
     poll = select.poll()
     poll.register(go_write, select.POLLOUT)
-    code = memoryview(_compiled())
+    left = memoryview(message)
     with contextlib.suppress(BrokenPipeError):
-        while code and poll.poll(_READY_SECONDS * 1000):
-            code = code[os.write(go_write, code) :]
+        while left and poll.poll(_READY_SECONDS * 1000):
+            left = left[os.write(go_write, left) :]
 
 
 @functools.cache
@@ -121,18 +153,12 @@ def _compiled() -> bytes:
 
 def launcher_words(plan: LaunchPlan, go_read: int, status_write: int) -> Sequence[str]:
     """For whoever can't send it its code, and has time: the supervisor of a job."""
-    return (*_PYTHON, launch.__file__, *_plan_words(plan, go_read, status_write))
+    return (*_PYTHON, launch.__file__, str(go_read), str(status_write), *_plan_words(plan))
 
 
-def _quick_words(plan: LaunchPlan, go_read: int, status_write: int) -> Sequence[str]:
-    return (*_PYTHON, "-c", _BOOT.format(go=go_read, length=len(_compiled())), *_plan_words(plan, go_read, status_write))
-
-
-def _plan_words(plan: LaunchPlan, go_read: int, status_write: int) -> Sequence[str]:
+def _plan_words(plan: LaunchPlan) -> Sequence[str]:
     return (
         plan.mode,
-        str(go_read),
-        str(status_write),
         plan.cwd,
         plan.cwd_identity,
         plan.program.path,
@@ -144,12 +170,13 @@ def _plan_words(plan: LaunchPlan, go_read: int, status_write: int) -> Sequence[s
 
 
 def wait_until_ready(fd: int) -> str:
-    """What a launcher says first: `r` for ready, `n...` for not; empty if it died or took too long."""
-    return _status(fd, _READY_SECONDS)
+    """What a launcher says of its call: `r` for ready, `n...` for not; empty if it died or took too long. One that heard of it by pipe has said `w` before."""
+    said = _status(fd, _READY_SECONDS)
+    return said if not said.startswith("w") else said[1:] or _status(fd, _READY_SECONDS)
 
 
 def _status(fd: int, timeout_seconds: float) -> str:
-    """`r` for ready, `n...` for not; empty if it died or took too long."""
+    """Empty if it died or took too long."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     if not poll.poll(timeout_seconds * 1000):
@@ -160,15 +187,15 @@ def _status(fd: int, timeout_seconds: float) -> str:
 class Launched:
     """A launcher that waits. Ended by `run` or `abandon`, whichever comes first, and by neither twice."""
 
-    def __init__(self, plan: LaunchPlan, process: "subprocess.Popen[bytes]", go_write: int, status_read: int) -> None:
+    def __init__(self, plan: LaunchPlan, waiting: Waiting) -> None:
         self._call = plan.call
-        self._wrapped = bool(plan.prefix)  # the leader is bubblewrap, and ends with the command inside it
-        self._process = process
-        self._go_write = go_write  # closed by go or by giving up; while it is open, the launcher waits
-        self._status_read = status_read
+        self.prefix = plan.prefix  # where there is one, the leader is bubblewrap, and ends with the command inside it
+        self._process = waiting.process
+        self._go_write = waiting.go_write  # closed by go or by giving up; while it is open, the launcher waits
+        self._status_read = waiting.status_read
         self._spent = False
         self._said = ""  # what the launcher said after go: only that it could not become the command
-        self.facts: ProcessFacts = facts_of(process.pid)
+        self.facts: ProcessFacts = facts_of(waiting.process.pid)
 
     async def run(self, *, timeout_seconds: float, on_output: OnOutput) -> tuple[Ended, int]:
         """(how it ended, exit status). The whole group is gone when this returns or raises."""
@@ -234,7 +261,7 @@ class Launched:
 
     async def _end(self) -> None:
         """Ask the group, then end it and whatever carries the call's name."""
-        if self._wrapped:
+        if self.prefix:
             await THREADS.run(lambda: ask_all_but_leader(self._process.pid))
         else:
             signal_group(self._process.pid, signal.SIGTERM)

@@ -21,6 +21,7 @@ from holdfast.adapters.tools.paths import Place, check_path, locate, open_folder
 from holdfast.adapters.tools.programs import Program, find_program, fingerprint
 from holdfast.adapters.tools.shell_reading import Reading, read_command, why_unreadable_words
 from holdfast.adapters.tools.shell_words import why_not_covered
+from holdfast.adapters.tools.spare import SpareLauncher
 from holdfast.adapters.tools.threads import THREADS
 from holdfast.ids import JobId
 from holdfast.ports.tools import CannotBind, InvalidArguments, OnOutput, Prepared, PreparedJob, ProcessFacts, Scene, ToolReturned
@@ -37,10 +38,22 @@ _UNCONFINED = "UNCONFINED: this command can read Holdfast's keys and answer its 
 
 
 class Shell:
-    """The tool `shell`. `mechanisms` says what may confine it; tests leave one out to see the other."""
+    """
+    The tool `shell`. `mechanisms` says what may confine it; tests leave one out to see the other.
 
-    def __init__(self, *, confine: Confine = "auto", mechanisms: Sequence[Mechanism] = MECHANISMS, search_path: str = SEARCH_PATH) -> None:
+    With `spare` a launcher is kept ready from the first call on. Whoever made it closes it.
+    """
+
+    def __init__(
+        self,
+        *,
+        confine: Confine = "auto",
+        mechanisms: Sequence[Mechanism] = MECHANISMS,
+        search_path: str = SEARCH_PATH,
+        spare: SpareLauncher | None = None,
+    ) -> None:
         self._confine = confine
+        self._spare = spare
         self._mechanisms = tuple(mechanisms) if confine != "off" else ()
         self._search_path = search_path
         self._types = ArgumentTypes(
@@ -107,9 +120,13 @@ class Shell:
     async def prepare(self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str) -> Prepared:
         del idempotency_key  # a command can't be told
         values = self._types.read(arguments)
-        plan = await THREADS.run(lambda: self._plan(values["command"], binding, scene))
-        launched = await start(plan)
+        launched = await start(lambda: self._plan(values["command"], binding, scene), self._spare.take if self._spare is not None else None)
         return _PreparedCommand(self, launched, arguments, binding, scene, timeout_seconds=values["timeout_seconds"])
+
+    def keep_spare(self, launched: Launched) -> None:
+        """Off the way of the call that was just let go."""
+        if self._spare is not None:
+            self._spare.make_soon(launched.prefix)
 
     def is_background(self, arguments: bytes) -> bool:
         return bool(self._types.read(arguments)["background"])
@@ -197,6 +214,7 @@ class _PreparedCommand:
             return ToolReturned(outcome="error", text="nothing was run: the folder, a program or a script changed after this was approved")
         output = Output(secrets=self._scene.secrets, on_output=on_output)
         allowed = self._timeout_seconds or timeout_seconds
+        self._shell.keep_spare(self._launched)
         ended, status = await self._launched.run(timeout_seconds=allowed, on_output=output.feed)
         output.close()
         if self._launched.failed_to_exec:

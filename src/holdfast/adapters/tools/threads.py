@@ -49,6 +49,10 @@ class OwnedThreads:
         self._hand_out(work)
         return await future
 
+    def begin(self, function: Callable[[], None]) -> None:
+        """Work that nobody waits for, and that raises nothing."""
+        self._hand_out(function)
+
     def _hand_out(self, work: Callable[[], None]) -> None:
         with self._lock:
             self._unfinished += 1

@@ -47,7 +47,7 @@ test: $(VENV)/.test  ## the tests, without the long ones
 	@$(PYTEST) -m 'not long' $(ARGS)
 
 test-long: $(VENV)/.long $(VENV)/.fuzz  ## all tests, with more examples
-	@$(PYTEST) --hypothesis-profile=long --timeout=3600 $(ARGS)
+	@$(PYTEST) --hypothesis-profile=long --timeout=3600 --cold $(ARGS)
 
 check: lint types test  ## everything that must hold before a change lands; ends with pytest's closing line
 

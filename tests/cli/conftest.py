@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.warm import WarmStart
+
 COMMAND = [sys.executable, "-m", "holdfast"]
 
 APPROVAL_FIELDS = {
@@ -81,29 +83,31 @@ class Ran(NamedTuple):
 class Cli:
     """`cli("send", "notes", "hello")` runs it in `cwd` on `home`; nobody's own settings leak in."""
 
-    def __init__(self, home: Path, cwd: Path) -> None:
+    def __init__(self, home: Path, cwd: Path, warm: WarmStart | None) -> None:
         self.home = home
         self.cwd = cwd
+        self._warm = warm
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTEST"))}
         self.env |= {"HOLDFAST_HOME": str(home), "COLUMNS": "200"}
         self._started: list[subprocess.Popen[str]] = []
         self._gates: tuple[Gate, ...] = ()
 
     def __call__(self, *words: str, env: dict[str, str] | None = None, stdin: str = "", prefix: Sequence[str] = ()) -> Ran:
-        done = subprocess.run(
-            [*prefix, *COMMAND, *words],
-            cwd=self.cwd,
-            env={**self.env, **(env or {})},
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
+        own = {**self.env, **(env or {})}
+        if self._warm is not None and not prefix and self._warm.begins_like(own):
+            done = self._warm.run(words, cwd=self.cwd, env=own, stdin=stdin, seconds=100)
+        else:
+            done = subprocess.run(
+                [*prefix, *COMMAND, *words], cwd=self.cwd, env=own, input=stdin, capture_output=True, text=True, timeout=100, check=False
+            )
         assert "Traceback" not in done.stderr, done.stderr
         return Ran(done.returncode, done.stdout, done.stderr)
 
     command = COMMAND
+
+    def on(self, home: Path) -> "Cli":
+        """The same place with another home."""
+        return Cli(home, self.cwd, self._warm)
 
     def shell(self, script: str) -> "subprocess.CompletedProcess[str]":
         """For what only a shell does: redirections and pipes."""
@@ -206,10 +210,10 @@ class Gate:
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
+def cli(tmp_path: Path, warm: WarmStart | None) -> Iterator[Cli]:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
-    made = Cli(tmp_path / "home", workspace)
+    made = Cli(tmp_path / "home", workspace, warm)
     yield made
     made.close()
 

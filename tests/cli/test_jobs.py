@@ -108,7 +108,7 @@ def test_a_backup_has_no_running_job_in_it(cli: Cli, hold: Gate, tmp_path: Path)
     job = started(cli, "read line < hold; echo ran >> ran.txt")
     assert cli("backup", str(tmp_path / "backup")).code == 0
     assert not (tmp_path / "backup" / "jobs").exists()
-    restored = Cli(tmp_path / "restored", cli.cwd)
+    restored = cli.on(tmp_path / "restored")
     assert restored("restore", str(tmp_path / "backup")).code == 0
     (over,) = restored.json("jobs", "list", "--all")["jobs"]
     assert (over["id"], over["outcome"], over["code"], over["refused"]) == (job["id"], "in_doubt", "carried_over", True)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Cli
+from tests.warm import WarmStart
 
 CANARY = "the door code of the berlin office is canary-4711"
 DIES_AT_RECALL = """
@@ -29,10 +30,10 @@ os.pwrite = write_or_die
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template(tmp_path_factory: pytest.TempPathFactory, warm: WarmStart | None) -> Path:
     """A home in which alice had the agent remember one thing; every test works on a copy."""
     folder = tmp_path_factory.mktemp("template")
-    cli = Cli(folder / "home", folder)
+    cli = Cli(folder / "home", folder, warm)
     cli.settings("[memory]\nrecall_within_ms = 60000\n")
     (approval,) = cli.json("send", "notes", f"remember that {CANARY}", "--as", "alice")["approvals"]
     assert approval["display"].splitlines() == ["remember for alice alone (personal:alice)", f"| {CANARY}"]
@@ -148,7 +149,7 @@ def test_memory_outlives_a_rotation_of_keys_a_backup_and_the_session_it_came_fro
     assert cli("sessions", "delete", "notes", "--yes").code == 0
     assert kept(cli) == item
     assert cli("backup", str(tmp_path / "copy")).code == 0
-    restored = Cli(tmp_path / "restored", cli.cwd)
+    restored = cli.on(tmp_path / "restored")
     assert restored("restore", str(tmp_path / "copy")).code == 0
     assert kept(restored) == item
     assert (tmp_path / "restored" / "memory.db").stat().st_mode & 0o777 == 0o600

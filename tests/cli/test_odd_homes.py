@@ -38,7 +38,7 @@ def born(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with two conversations and a prompt that waits; each test has a copy."""
     folder = tmp_path_factory.mktemp("born")
     (folder / "workspace").mkdir()
-    made = Cli(folder / "home", folder / "workspace")
+    made = Cli(folder / "home", folder / "workspace", None)
     sent = [("send", name, "hello", "--as", "alice") for name in ("notes", "other")]
     told = several(made, *sent, ("send", "ops/api", "run: echo ran >> ran.txt", "--as", "alice"))
     assert [code for code, _ in told] == [0, 0, 3]

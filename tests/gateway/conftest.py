@@ -12,11 +12,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import httpx
 import pytest
@@ -26,9 +26,11 @@ from holdfast.runtime.reports import ApprovalReport
 from holdfast.runtime.service import Service
 from holdfast.session.authority import MessageSource
 from holdfast.wiring import open_service
+from tests.warm import WarmProcess, WarmStart
 
 T = TypeVar("T")
 
+COMMAND = (sys.executable, "-m", "holdfast")
 TAKEN = {"started", "handed_on"}  # the answer is durable either way; which of them is told depends on how fast the machine is
 WAIT_SECONDS = 60.0  # how long anything here may take before it counts as hung
 
@@ -98,11 +100,13 @@ class Events:
 class Gateway:
     """A home, and at times a process that serves it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, warm: WarmStart | None) -> None:
+        self.warm = warm
         self.home = folder / "home"
         self.work = folder / "work"
         self.work.mkdir(parents=True, exist_ok=True)
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[str] | WarmProcess | None = None
+        self._out: TextIO | None = None
         self.port = 0
         self.said: dict[str, Any] = {}
         self.log = folder / "serve.log"
@@ -111,18 +115,18 @@ class Gateway:
     # --- commands
 
     def run(self, *arguments: str, check: bool = True) -> Any:
-        done = subprocess.run(
-            [sys.executable, "-m", "holdfast", "--home", str(self.home), "--json", *arguments],
-            capture_output=True, text=True, timeout=60, check=False, cwd=self.work, env=self._environment(),
-        )  # fmt: skip
+        words, env = ["--home", str(self.home), "--json", *arguments], self._environment()
+        if self.warm is not None and self.warm.begins_like(env):
+            done = self.warm.run(words, cwd=self.work, env=env, stdin="", seconds=60)
+        else:
+            done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=60, check=False, cwd=self.work, env=env)
         if check:
             assert done.returncode in (0, 3), done.stdout + done.stderr
         lines = [line for line in done.stdout.splitlines() if line.strip()]
         return json.loads(lines[-1]) if lines else None
 
     def _environment(self) -> dict[str, str]:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
-        return {**kept, "PYTHONPATH": str(self.work)}
+        return {key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST_", "PYTEST"))}
 
     def settings(self, text: str) -> None:
         self.home.mkdir(mode=0o700, exist_ok=True)
@@ -173,21 +177,27 @@ class Gateway:
 
     # --- the server
 
-    def start(self, port: int | None = None, **popen: Any) -> "Gateway":
+    def start(self, port: int | None = None, *, program: Sequence[str] = COMMAND) -> "Gateway":
         if self.process is not None:
             self._ended()
-        with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast", "--home", str(self.home), "--json", "serve", "--port", str(port if port is not None else self.port)],
-                stdout=subprocess.PIPE, stderr=log, text=True, cwd=self.work, env=self._environment(), start_new_session=True, **popen,
-            )  # fmt: skip
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+        words = ["--home", str(self.home), "--json", "serve", "--port", str(port if port is not None else self.port)]
+        hear, say = os.pipe()
+        self._out = os.fdopen(hear)
+        with self.log.open("a") as log, os.fdopen(say, "w") as out, Path(os.devnull).open() as nothing:
+            self.process = self._started(program, words, nothing, out, log)
+        line = self._out.readline()
         assert line, self.log.read_text()
         self.said = json.loads(line)
         self.port = int(self.said["url"].rpartition(":")[2])
         until(self._is_ready, "the server to be ready")
         return self
+
+    def _started(self, program: Sequence[str], words: Sequence[str], *streams: TextIO) -> "subprocess.Popen[str] | WarmProcess":
+        nothing, out, log = (each.fileno() for each in streams)
+        env = self._environment()
+        if program == COMMAND and self.warm is not None and self.warm.begins_like(env):
+            return self.warm.start(words, cwd=self.work, env=env, fds=(nothing, out, log))
+        return subprocess.Popen([*program, *words], stdin=nothing, stdout=out, stderr=log, text=True, cwd=self.work, env=env, start_new_session=True)
 
     def _is_ready(self) -> bool:
         try:
@@ -218,9 +228,9 @@ class Gateway:
 
     def _ended(self) -> int:
         assert self.process is not None
-        assert self.process.stdout is not None
+        assert self._out is not None
         code = self.process.wait(WAIT_SECONDS)
-        self.process.stdout.close()
+        self._out.close()
         return code
 
     def close(self) -> None:
@@ -289,16 +299,16 @@ def status(answer: bytes) -> int:
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Generator[Gateway, None, None]:
-    made = Gateway(tmp_path)
+def gateway(tmp_path: Path, warm: WarmStart | None) -> Generator[Gateway, None, None]:
+    made = Gateway(tmp_path, warm)
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Generator[Gateway, None, None]:
+def shared(tmp_path_factory: pytest.TempPathFactory, warm: WarmStart | None) -> Generator[Gateway, None, None]:
     """One server for tests that only look at what it refuses."""
-    made = Gateway(tmp_path_factory.mktemp("gateway"))
+    made = Gateway(tmp_path_factory.mktemp("gateway"), warm)
     made.start()
     yield made
     made.close()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import httpx
 import pytest
 
 from holdfast.errors import Refused
+from holdfast.gateway import protocol
 from holdfast.gateway.board import Board
 from holdfast.gateway.inbox import Inbox
 from holdfast.gateway.problems import status_of
-from holdfast.gateway.protocol import SILENT_SECONDS
 from holdfast.gateway.streams import Streams
 from holdfast.gateway.tails import Follower, Tail
 from holdfast.gateway.tokens import Bearer
@@ -22,6 +23,14 @@ from holdfast.ids import SessionId
 from holdfast.limits import RECORD_BYTES_MAX
 from holdfast.session.home_events import TokenAdded
 from tests.gateway.conftest import WAIT_SECONDS, Gateway, status, until
+
+IMPATIENT = """
+from holdfast.cli.main import main
+from holdfast.gateway import protocol
+
+protocol.SILENT_SECONDS = 0.5
+main()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -335,8 +344,11 @@ def test_nothing_but_the_pages_own_files_is_served(shared: Gateway, name: str) -
     assert b"import" not in answer
 
 
-def test_a_silent_connection_is_closed(shared: Gateway) -> None:
-    with socket.create_connection(("127.0.0.1", shared.port), timeout=SILENT_SECONDS + WAIT_SECONDS) as silent:
+def test_a_silent_connection_is_closed(gateway: Gateway) -> None:
+    """By a server whose patience is shorter than the usual quarter of a minute, and is otherwise itself."""
+    assert protocol.SILENT_SECONDS == 15.0
+    gateway.start(program=[sys.executable, "-c", IMPATIENT])
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=WAIT_SECONDS) as silent:
         silent.sendall(b"GET / HTTP/1.1\r\nHost: x")
         with contextlib.suppress(ConnectionResetError):
             assert silent.recv(10) == b""

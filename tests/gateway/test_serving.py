@@ -52,7 +52,7 @@ def test_loopback_needs_none(host: str) -> None:
 
 def test_a_taken_port_is_told_before_anything_else(gateway: Gateway) -> None:
     gateway.start()
-    other = Gateway(gateway.home.parent / "other")
+    other = Gateway(gateway.home.parent / "other", gateway.warm)
     told = other.run("serve", "--port", str(gateway.port), check=False)
     assert told["error"]["code"] == "address"
 

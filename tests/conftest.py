@@ -59,8 +59,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def warm(request: pytest.FixtureRequest) -> Iterator[WarmStart | None]:
-    """Where commands are started from; None with `--cold`."""
-    if request.config.getoption("--cold"):
+    """Where commands are started from; None with `--cold`, and where Python can't watch a process."""
+    if request.config.getoption("--cold") or not hasattr(os, "pidfd_open"):
         yield None
         return
     made = WarmStart()

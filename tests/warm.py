@@ -7,6 +7,7 @@ What depends on those starts cold: what is imported when, variables that Python 
 With `--cold` everything does, as in `make test-long`.
 """
 
+import contextlib
 import gc
 import json
 import os
@@ -20,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 PACKAGES = ("holdfast.cli", "holdfast.runtime", "holdfast.adapters.files", "holdfast.adapters.tools")
 MODULES = (
@@ -32,16 +33,28 @@ MODULES = (
     "holdfast.gateway.serving",
 )
 REQUEST_BYTES_MAX = 1 << 18  # more than a command line may have
-FREE = ("HOLDFAST_", "COLUMNS")  # variables that nothing reads before a command runs
+FREE = ("HOLDFAST_", "_HOLDFAST_", "COMP_", "COLUMNS")  # variables that nothing reads before a command runs
 
 
 class WarmProcess:
-    """What `subprocess.Popen` is to a process of ours. Its parent is a fork beside it, which tells how it ended."""
+    """What `subprocess.Popen` is to a process of ours. Its parent is the one that it was forked from, which tells how it ended."""
 
     def __init__(self, news: socket.socket) -> None:
         self._news = news
         self.pid = int(news.recv(32))
         self.returncode: int | None = None
+        self.stdout: TextIO | None = None
+        self.stderr: TextIO | None = None
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """All that is still to be read; then it ends, within `timeout`."""
+        heard = ["", ""]
+        reading = threading.Thread(target=_hear, args=(self.stderr, heard, 1))
+        reading.start()
+        _hear(self.stdout, heard, 0)
+        reading.join()
+        self.wait(timeout)
+        return heard[0], heard[1]
 
     def poll(self) -> int | None:
         return self._ended(0.0)
@@ -66,6 +79,12 @@ class WarmProcess:
         self.send_signal(signal.SIGKILL)
 
 
+def _hear(pipe: TextIO | None, heard: list[str], place: int) -> None:
+    if pipe is not None and not pipe.closed:
+        with pipe:
+            heard[place] = pipe.read()
+
+
 class WarmStart:
     """The process that all are forked from; gone with whoever started it."""
 
@@ -88,26 +107,30 @@ class WarmStart:
             socket.send_fds(self._door, [b"!"], [theirs.fileno(), *fds])
         return WarmProcess(ours)
 
-    def run(self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin: str, seconds: float) -> "subprocess.CompletedProcess[str]":
-        """As `subprocess.run` would: to its end, and until nobody is left who could write."""
-        (take, give), (hear_out, say_out), (hear_err, say_err) = os.pipe(), os.pipe(), os.pipe()
+    def open(self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin: int | None = None) -> WarmProcess:
+        """On two pipes, and what is given as its input."""
+        (hear_out, say_out), (hear_err, say_err) = os.pipe(), os.pipe()
+        take = os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin
         try:
             process = self.start(words, cwd=cwd, env=env, fds=(take, say_out, say_err))
         finally:
             for fd in (take, say_out, say_err):
                 os.close(fd)
+        process.stdout, process.stderr = os.fdopen(hear_out), os.fdopen(hear_err)
+        return process
+
+    def run(self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin: str, seconds: float) -> "subprocess.CompletedProcess[str]":
+        """As `subprocess.run` would: to its end, and until nobody is left who could write."""
+        take, give = os.pipe()
+        feeding = threading.Thread(target=_feed, args=(give, stdin))
+        feeding.start()
+        process = self.open(words, cwd=cwd, env=env, stdin=take)
         late = threading.Timer(seconds, process.kill)
         late.start()
-        heard: dict[int, str] = {}
-        threads = [threading.Thread(target=_feed, args=(give, stdin)), threading.Thread(target=_hear, args=(hear_err, heard))]
-        for thread in threads:
-            thread.start()
-        _hear(hear_out, heard)
-        for thread in threads:
-            thread.join()
-        code = process.wait()
+        out, err = process.communicate()
+        feeding.join()
         late.cancel()
-        return subprocess.CompletedProcess([*words], code, heard[hear_out], heard[hear_err])
+        return subprocess.CompletedProcess([*words], process.wait(), out, err)
 
     def close(self) -> None:
         self._door.close()
@@ -126,54 +149,45 @@ def _feed(fd: int, text: str) -> None:
         pass  # it ended without reading all of it, as it may
 
 
-def _hear(fd: int, heard: dict[int, str]) -> None:
-    with os.fdopen(fd) as pipe:
-        heard[fd] = pipe.read()
-
-
 # --- in the process that is forked
 
 
 def _serve(door: socket.socket) -> None:
-    """Fork for each that asks: one that becomes the command, and one beside it that waits for its end."""
+    """Fork for each that asks, and tell how each ended."""
     inside = (module.name for package in PACKAGES for module in walk_packages(import_module(package).__path__, f"{package}."))
     for name in (*MODULES, *inside):
         import_module(name)
     assert threading.active_count() == 1, "a fork has only one of its parent's threads"
     gc.freeze()
+    running: dict[int, tuple[int, socket.socket]] = {}  # by a descriptor that can be read once it has ended
     while True:
-        _bury()
-        asked, fds, _, _ = socket.recv_fds(door, 1, 4)
-        if not asked:
-            return
-        if os.fork() == 0:
-            door.close()
-            _see_to(socket.socket(fileno=fds[0]), fds[1:])
-        for fd in fds:
-            os.close(fd)
+        for ready in select.select([door.fileno(), *running], [], [])[0]:
+            if ready in running:
+                _tell(ready, *running.pop(ready))
+                continue
+            asked, fds, _, _ = socket.recv_fds(door, 1, 4)
+            if not asked:
+                return
+            news = socket.socket(fileno=fds[0])
+            request = json.loads(news.recv(REQUEST_BYTES_MAX))
+            pid = os.fork()
+            if pid == 0:
+                for each in (door, news, *(other for _, other in running.values())):
+                    each.close()
+                for watched in running:
+                    os.close(watched)
+                _become(request, fds[1:])
+            for fd in fds[1:]:
+                os.close(fd)
+            news.send(str(pid).encode())
+            running[os.pidfd_open(pid)] = (pid, news)
 
 
-def _bury() -> None:
-    """Those whose command has ended; how many are left of others does not matter."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return
-
-
-def _see_to(news: socket.socket, fds: Sequence[int]) -> None:
-    request = json.loads(news.recv(REQUEST_BYTES_MAX))
-    pid = os.fork()
-    if pid == 0:
-        news.close()
-        _become(request, fds)
-    for fd in fds:
-        os.close(fd)
-    news.send(str(pid).encode())
-    _, status = os.waitpid(pid, 0)
-    news.send(str(os.waitstatus_to_exitcode(status)).encode())
-    os._exit(0)
+def _tell(watched: int, pid: int, news: socket.socket) -> None:
+    os.close(watched)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with news, contextlib.suppress(BrokenPipeError):  # nobody may be left to hear it
+        news.send(str(code).encode())
 
 
 def _become(request: dict[str, Any], fds: Sequence[int]) -> NoReturn:

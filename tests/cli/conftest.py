@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.warm import WarmStart
+from tests.warm import WarmProcess, WarmStart
 
 COMMAND = [sys.executable, "-m", "holdfast"]
 
@@ -89,7 +89,7 @@ class Cli:
         self._warm = warm
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTEST"))}
         self.env |= {"HOLDFAST_HOME": str(home), "COLUMNS": "200"}
-        self._started: list[subprocess.Popen[str]] = []
+        self._started: list[subprocess.Popen[str] | WarmProcess] = []
         self._gates: tuple[Gate, ...] = ()
 
     def __call__(self, *words: str, env: dict[str, str] | None = None, stdin: str = "", prefix: Sequence[str] = ()) -> Ran:
@@ -119,10 +119,15 @@ class Cli:
         assert ran.code in {0, 3}, ran
         return ran.json
 
-    def start(self, *words: str, env: dict[str, str] | None = None, **more: Any) -> "subprocess.Popen[str]":
+    def start(self, *words: str, env: dict[str, str] | None = None, **more: Any) -> "subprocess.Popen[str] | WarmProcess":
         """A process that goes on beside the test; ended with it."""
-        options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "text": True, **more}
-        process = subprocess.Popen([*COMMAND, *words], cwd=self.cwd, env={**self.env, **(env or {})}, **options)
+        own = {**self.env, **(env or {})}
+        process: subprocess.Popen[str] | WarmProcess
+        if self._warm is not None and not more and self._warm.begins_like(own):
+            process = self._warm.open(words, cwd=self.cwd, env=own)
+        else:
+            options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "text": True, **more}
+            process = subprocess.Popen([*COMMAND, *words], cwd=self.cwd, env=own, **options)
         self._started.append(process)
         return process
 

@@ -16,6 +16,7 @@ import pytest
 
 from holdfast.cli.identity import login
 from holdfast.cli.pseudo_terminal import PseudoTerminal
+from tests.warm import WarmStart
 
 SESSION = "ops/talk"
 CTRL_A, CTRL_C, CTRL_D, CTRL_K = "\x01", "\x03", "\x04", "\x0b"
@@ -24,7 +25,8 @@ CTRL_A, CTRL_C, CTRL_D, CTRL_K = "\x01", "\x03", "\x04", "\x0b"
 class Desk:
     """A home, a workspace beside it, and terminals on both."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, warm: WarmStart | None) -> None:
+        self._warm = warm
         self.home = folder / "home"
         self.work = folder / "work"
         self.work.mkdir()
@@ -37,9 +39,13 @@ class Desk:
         return self._stack.enter_context(PseudoTerminal([*self.program(), "chat", SESSION, *more], cwd=str(self.work)))
 
     def run(self, *arguments: str, **env: str) -> tuple[int, dict[str, Any]]:
-        done = subprocess.run(
-            [*self.program(), "--json", *arguments], cwd=self.work, capture_output=True, timeout=60, check=False, env={**os.environ, **env}
-        )
+        own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")} | env
+        if self._warm is not None and self._warm.begins_like(own):
+            done = self._warm.run(["--home", str(self.home), "--json", *arguments], cwd=self.work, env=own, stdin="", seconds=60)
+        else:
+            done = subprocess.run(
+                [*self.program(), "--json", *arguments], cwd=self.work, capture_output=True, text=True, timeout=60, check=False, env=own
+            )
         return done.returncode, json.loads(done.stdout.splitlines()[0])
 
     def ran(self) -> list[str]:
@@ -48,9 +54,9 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def desk(tmp_path: Path, warm: WarmStart | None) -> Iterator[Desk]:
     with ExitStack() as stack:
-        yield Desk(tmp_path, stack)
+        yield Desk(tmp_path, stack, warm)
 
 
 ASK = "run: echo done >> log.txt\r"

@@ -195,8 +195,9 @@ def _become(request: dict[str, Any], fds: Sequence[int]) -> NoReturn:
         os.dup2(fd, number)
         os.close(fd)
     os.setsid()
-    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115  # they stay open to the end
-    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    kept = [{"encoding": each.encoding, "errors": each.errors, "closefd": False} for each in (sys.stdin, sys.stdout, sys.stderr)]
+    sys.stdin, sys.stdout = open(0, **kept[0]), open(1, "w", **kept[1])  # noqa: SIM115  # they stay open to the end
+    sys.stderr = open(2, "w", buffering=1, **kept[2])  # noqa: SIM115
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])

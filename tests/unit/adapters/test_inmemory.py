@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from holdfast.adapters.inmemory import HOME, Crashed, Fault, InMemoryDisk, InMemoryNotifier, InMemoryStore
+from holdfast.adapters.inmemory.commit import verified
 from holdfast.errors import Busy, HoldfastError, InDoubt, NotSaved, Takeover, Untrusted
-from holdfast.ids import SessionId
-from holdfast.ports.journal_store import Check
+from holdfast.ids import InstanceId, SessionId
+from holdfast.ports.journal_store import Check, Head
 from holdfast.testing.conformance import OPS, OTHER, born, everything, home_state, note, says, texts
 from holdfast.testing.loop import in_loop
 
@@ -181,3 +182,17 @@ async def test_a_forged_row_is_as_long_as_a_genuine_one() -> None:
     disk.forge(OPS, note("born"))
     genuine, forged = disk.living(OPS).entries
     assert (len(genuine.mac), genuine.body) == (len(forged.mac), forged.body)
+
+
+def test_a_record_that_held_after_one_does_not_hold_after_another() -> None:
+    """L4: what the chain has said is remembered for the bytes and for what they follow, so one that is taken out of the middle is seen."""
+    life = InMemoryDisk().bear(OPS, InstanceId("i1"))
+    head = life.genesis
+    for text in ("one", "two", "three"):
+        entry, record = life.seal_entry(head, note(text), at=0, epoch=0, writer="w")
+        life.entries.append(entry)
+        head = Head(record.seq, record.mac)
+    assert [len(verified(life, life.genesis, upto=3)[0]) for _ in range(2)] == [3, 3]
+    del life.entries[1]
+    held, damage = verified(life, life.genesis, upto=2)
+    assert ([record.seq for record in held], isinstance(damage, Untrusted)) == ([1], True)

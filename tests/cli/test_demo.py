@@ -54,8 +54,9 @@ def test_it_opens_no_outside_socket(tmp_path: Path, needs: object) -> None:
     strace = needs("strace")  # type: ignore[operator]
     trace = tmp_path / "trace"
     env = {**os.environ, "TMPDIR": str(tmp_path)}
+    tracing = [strace, "-f", "--seccomp-bpf", "-qq", "-e", "trace=socket,connect", "-e", "signal=none", "-o", str(trace)]
     done = subprocess.run(
-        [strace, "-f", "-qq", "-e", "trace=socket,connect", "-e", "signal=none", "-o", str(trace), sys.executable, "-m", "holdfast", "demo"],
+        [*tracing, sys.executable, "-m", "holdfast", "demo"],
         capture_output=True,
         text=True,
         timeout=110,

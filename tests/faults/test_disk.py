@@ -37,7 +37,7 @@ FAULTS = [
 
 def lied_to(strace: str, home: Path, injections: list[str]) -> list[str]:
     calls = ",".join(injection.split(":")[0] for injection in injections)
-    command = [strace, "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}"]
+    command = [strace, "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", f"trace={calls}"]
     for injection in injections:
         command += ["-e", f"inject={injection}"]
     done = subprocess.run([*command, sys.executable, str(WRITER), str(home), str(COUNT)], capture_output=True, text=True, timeout=100, check=False)
@@ -177,7 +177,8 @@ async def test_a_filesystem_that_cant_be_synced_as_a_whole_is_synced_file_by_fil
 def traced(strace: str, injections: str) -> list[str]:
     each = injections.split()
     calls = ",".join(injection.partition(":")[0] for injection in each)
-    return [strace, "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}", *(word for injection in each for word in ("-e", f"inject={injection}"))]
+    tracing = [strace, "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", f"trace={calls}"]
+    return [*tracing, *(word for injection in each for word in ("-e", f"inject={injection}"))]
 
 
 def crowd(traced: list[str], home: Path, count: int) -> list[str]:

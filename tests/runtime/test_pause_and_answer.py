@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast import Agent
 from holdfast.session.authority import Audience
 from holdfast.session.events import AnswerRefused, ApprovalAnswered, ApprovalClosed, ApprovalRequested, CallFinished, ToolStarted, TurnEnded
 from holdfast.session.policy import Policy, Rule
+from holdfast.testing import ScriptModel
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice, bob, carol
 
@@ -454,6 +456,28 @@ async def test_the_same_answer_id_with_other_arguments_is_refused_also_when_its_
             refused = await home.answer(approval, "edit", by=alice, arguments=other, answer_id="mine")
             assert (refused.result, refused.reason) == ("failed", "already_answered"), other
     assert stage.effects.done == []
+
+
+@in_loop
+async def test_the_same_arguments_in_another_spelling_are_the_same_answer_also_when_it_is_over(stage: Stage) -> None:
+    """P2: what a client may write in another order, or leave out, is what the tool reads as the same."""
+
+    @holdfast.tool
+    def ship(what: str, where: str = "eu") -> str:
+        """Send it off."""
+        stage.effects.done.append(f"{what} {where}")
+        return "shipped"
+
+    ops = Agent("ops", model=ScriptModel([{"call": [{"tool": "ship", "args": {"what": "all"}}]}, {"say": "done"}]), tools=[ship])
+    async with stage.open(ops) as home:
+        (approval,) = (await home.send("ops/api", "go", source=alice)).approvals
+        edited = await home.answer(approval, "edit", by=alice, arguments={"what": "a little"}, answer_id="mine")
+        assert (await home.answer(edited.turn.approvals[0], "approve_once", by=alice)).turn.outcome == "completed"
+        for same in ({"what": "a little"}, {"where": "eu", "what": "a little"}):
+            assert (await home.answer(approval, "edit", by=alice, arguments=same, answer_id="mine")).result == "started", same
+        other = await home.answer(approval, "edit", by=alice, arguments={"what": "a little", "where": "us"}, answer_id="mine")
+        assert (other.result, other.reason) == ("failed", "already_answered")
+    assert stage.effects.done == ["a little eu"]
 
 
 @in_loop

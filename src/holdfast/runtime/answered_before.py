@@ -1,35 +1,33 @@
 """
-The same answer id again, after its turn has ended: told what came of it if it is the same answer, refused if it brings other arguments or other words.
+An edit that comes again after its prompt was settled, in the spelling in which it was taken: so that deciding can tell the same answer from another one.
 
-What a settled prompt was answered with is not kept in memory; the journal has it. Looked up only for an id that was used, which is rare.
+While a prompt is open, new arguments are read by its tool before they are taken. Of a settled one only a digest is kept in memory; the journal has the rest, and is
+looked at only for an answer id that was used with other bytes, which is rare.
 """
 
 import msgspec
 
-from holdfast.errors import Refused
 from holdfast.ports.journal_store import Record
 from holdfast.ports.tools import InvalidArguments
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.world import World
-from holdfast.session.approvals import ANSWER
 from holdfast.session.codec import decode
 from holdfast.session.commands import AnswerApproval
 from holdfast.session.events import ApprovalAnswered, ApprovalRequested
+from holdfast.session.evolve_approvals import said
 
 
-async def refuse_another(world: World, ledger: Ledger, command: AnswerApproval) -> None:
-    """Raises `already_answered` for another answer under an id that was used; decides nothing else."""
+async def spelled_as_taken(world: World, ledger: Ledger, command: AnswerApproval) -> AnswerApproval:
+    """The same command, with the journalled arguments where they say the same. Refuses nothing."""
     settled = ledger.state.settled.get(command.approval)
-    if settled is None or settled.answer_id != command.answer_id:
-        return
+    if command.arguments is None or settled is None or settled.answer_id != command.answer_id:
+        return command
+    if settled.said == said(command.option, command.reason, command.arguments):
+        return command
     asked, answer = await _recorded(world, ledger, command)
-    if asked is None or answer is None or (_fits(world, asked, answer, command) and (answer.option != ANSWER or answer.reason == command.reason)):
-        return
-    raise Refused(
-        f"the answer id {command.answer_id!r} was used for another answer",
-        code="already_answered",
-        hint="leave the answer id out, or use a new one",
-    )
+    if asked is None or answer is None or not _says_the_same(world, asked, answer, command.arguments):
+        return command
+    return msgspec.structs.replace(command, arguments=answer.arguments)
 
 
 async def _recorded(world: World, ledger: Ledger, command: AnswerApproval) -> tuple[ApprovalRequested | None, ApprovalAnswered | None]:
@@ -56,13 +54,13 @@ async def _recorded(world: World, ledger: Ledger, command: AnswerApproval) -> tu
     return asked, answer
 
 
-def _fits(world: World, asked: ApprovalRequested, answer: ApprovalAnswered, command: AnswerApproval) -> bool:
+def _says_the_same(world: World, asked: ApprovalRequested, answer: ApprovalAnswered, arguments: str) -> bool:
     """Are these the arguments that were taken? Compared as the tool reads them, as they were before they were journalled."""
-    if answer.arguments is None or command.arguments is None:
-        return answer.arguments == command.arguments
+    if answer.arguments is None:
+        return False
     tool = world.tools.get(asked.tool)
     try:
-        given = tool.validate(command.arguments.encode()) if tool is not None else command.arguments.encode()
+        given = tool.validate(arguments.encode()) if tool is not None else arguments.encode()
         return bool(msgspec.json.decode(given) == msgspec.json.decode(answer.arguments))
     except (InvalidArguments, msgspec.DecodeError):
         return False

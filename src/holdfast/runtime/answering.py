@@ -16,7 +16,7 @@ from holdfast.ports.journal_store import Check
 from holdfast.ports.tools import InvalidArguments
 from holdfast.runtime import listing
 from holdfast.runtime.accepting import refuse_secrets
-from holdfast.runtime.answered_before import refuse_another
+from holdfast.runtime.answered_before import spelled_as_taken
 from holdfast.runtime.delegating import Delegation
 from holdfast.runtime.driver import Driver
 from holdfast.runtime.granting import proposed_grant
@@ -79,8 +79,7 @@ class Answering:
         await ledger.look()
         if has_expired(ledger.state, self._world.clock.now_ms()):
             await ledger.commit(Expire())
-        await refuse_another(self._world, ledger, command)
-        command = self._checked_edit(ledger, command)
+        command = self._checked_edit(ledger, await spelled_as_taken(self._world, ledger, command))
         grant = proposed_grant(ledger.state, command, now=self._world.clock.now_ms())
         if grant is None:
             return await _commit_answer(ledger, command)

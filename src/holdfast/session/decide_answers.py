@@ -10,6 +10,7 @@ from holdfast.session.closing import result_of_answer, result_of_closing
 from holdfast.session.commands import AnswerApproval
 from holdfast.session.decided import Decided, refused
 from holdfast.session.events import AnswerRefused, ApprovalAnswered, ApprovalClosed, SessionEvent
+from holdfast.session.evolve_approvals import said
 from holdfast.session.state import Approval, Call, SessionState, SettledApproval, Turn
 
 
@@ -54,14 +55,15 @@ def _of_the_past(state: SessionState, command: AnswerApproval) -> Decided:
     if settled is None:
         return refused("unknown", f"there is no approval {command.approval}", hint="`holdfast approvals list` shows what waits")
     if settled.answer_id == command.answer_id:
-        return _same_answer(settled.option, settled.by, command) or Decided(
+        return _another_answer(settled.option, settled.by, settled.said, command) or Decided(
             outcome=Answered(settled.turn, settled.call, settled.option or "", waiting=False, again=True)
         )
     return _over(settled.closed_as, settled.by, settled.option)
 
 
-def _same_answer(option: str | None, by: str | None, command: AnswerApproval) -> Decided | None:
-    if (option, by) == (command.option, command.by):
+def _another_answer(option: str | None, by: str | None, words: str | None, command: AnswerApproval) -> Decided | None:
+    """Who said what is the answer; a reason given beside an option is not part of it."""
+    if (option, by, words) == (command.option, command.by, said(command.option, command.reason, command.arguments)):
         return None
     return refused(
         "already_answered", f"the answer id {command.answer_id!r} was used for another answer", hint="leave the answer id out, or use a new one"
@@ -79,8 +81,8 @@ def _settled(approval: Approval, command: AnswerApproval, turn: Turn, call: Call
     answer = approval.answer
     if answer is not None and answer.answer_id == command.answer_id:
         again = Answered(turn.turn, call.call, answer.option, waiting=bool(turn.waiting), again=True)
-        same_words = answer.arguments == command.arguments and (answer.option != ANSWER or answer.reason == command.reason)
-        return _same_answer(answer.option if same_words else None, answer.by, command) or Decided(outcome=again)
+        words = said(answer.option, answer.reason, answer.arguments)
+        return _another_answer(answer.option, answer.by, words, command) or Decided(outcome=again)
     if approval.is_open:
         return None
     return _over(approval.closed_as, answer.by if answer else None, answer.option if answer else None)

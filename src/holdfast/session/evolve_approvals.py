@@ -7,9 +7,10 @@ A prompt is settled when its call can't be answered any more: it is asked anew, 
 from msgspec.structs import replace
 
 from holdfast.ids import ApprovalId, CallId, TurnId
+from holdfast.session.approvals import ANSWER
 from holdfast.session.authority import TurnContext
 from holdfast.session.events import AnswerRefused, ApprovalRequested
-from holdfast.session.evolve_inputs import with_readers
+from holdfast.session.evolve_inputs import text_digest, with_readers
 from holdfast.session.evolve_turn import S, update_call, with_turn
 from holdfast.session.state import Approval, Call, SessionState, SettledApproval, Turn
 from holdfast.session.trail import Window
@@ -86,6 +87,13 @@ def _with_settled(settled: Window[SettledApproval], approvals: OpenPrompts, appr
         answer.by if answer else None,
         approval.closed_as,
         seq,
+        said(answer.option, answer.reason, answer.arguments) if answer else None,
     )
     left = {name: where for name, where in approvals.items() if name != asked.approval}
     return settled.add(asked.approval, entry), left
+
+
+def said(option: str, reason: str | None, arguments: str | None) -> str | None:
+    """What an answer says beside its option, as a digest: other arguments, or the words that answer a question. None for an option alone."""
+    words = arguments if arguments is not None else reason if option == ANSWER else None
+    return None if words is None else text_digest(words)

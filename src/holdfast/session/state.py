@@ -286,6 +286,7 @@ class SettledApproval(msgspec.Struct, frozen=True, gc=False):
     by: str | None
     closed_as: ClosedAs | None
     asked_seq: int
+    said: str | None = None  # digest of what the answer said beside its option
 
 
 class TurnResult(msgspec.Struct, frozen=True, gc=False):

@@ -172,6 +172,39 @@ def test_a_repeated_answer_is_told_what_was_answered_when_the_turn_is_long_over(
     assert len(pure.records) == before
 
 
+@pytest.mark.parametrize("told", [["go", "says done", "go"], ["crash", "recover", "go", "says done", "go"]])
+def test_a_question_that_is_over_takes_no_other_words_under_the_same_answer_id(told: list[str]) -> None:
+    """P2: decided under the lock, so that two answers at once with one id are never both told as taken."""
+    teller = Teller()
+    teller.tell(["submit x", "go", """calls 'ask_person {"question":"which?"}'""", "go"])
+    pure, approval = teller.pure, next(iter(teller.pure.state.approvals))
+    pure.answer(approval, "answer", "alice", reason="blue", answer_id="x")
+    teller.tell(told)
+    assert not pure.state.turns
+    before = len(pure.records)
+    again = pure.answer(approval, "answer", "alice", reason="blue", answer_id="x").decided[-1]
+    assert isinstance(again.outcome, Answered)
+    assert (again.refusal, again.outcome.again) == (None, True)
+    for reason in ("red", "Blue", "", None):
+        refusal = pure.answer(approval, "answer", "alice", reason=reason, answer_id="x").decided[-1].refusal
+        assert refusal is not None
+        assert refusal.code == "already_answered"
+    assert len(pure.records) == before
+
+
+def test_an_edit_that_is_over_takes_no_other_arguments_under_the_same_answer_id() -> None:
+    """P2: as with words."""
+    teller, pure, approval = asked()
+    pure.answer(approval, "edit", "alice", arguments='{"b":2}', answer_id="x")
+    teller.tell(["go"])
+    assert approval not in pure.state.approvals
+    again = pure.answer(approval, "edit", "alice", arguments='{"b":2}', answer_id="x").decided[-1]
+    assert (again.refusal, again.outcome.again) == (None, True)
+    refusal = pure.answer(approval, "edit", "alice", arguments='{"b":3}', answer_id="x").decided[-1].refusal
+    assert refusal is not None
+    assert refusal.code == "already_answered"
+
+
 def test_a_prompt_whose_call_is_not_there_is_unknown() -> None:
     """Fails closed, should state ever disagree with itself: nothing is recorded, nothing runs."""
     _, pure, approval = asked()

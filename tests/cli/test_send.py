@@ -157,6 +157,8 @@ def test_a_session_keeps_its_model(cli: Cli) -> None:
         (["send", "notes", "hi", "--as", "ali\u200bce"], 2, "malformed"),
         (["send", "notes", "hi", "--as", "Zoe\u0308"], 2, "malformed"),
         (["send", "notes", "-"], 6, "too_large"),
+        (["send", "notes", ""], 6, "malformed"),
+        (["send", "notes", " \n"], 6, "malformed"),
         (["send", "notes", "hi", "--what"], 2, "usage"),
         (["sned", "notes", "hi"], 2, "usage"),
         (["--app", "nothing", "send", "notes", "hi"], 2, "bad_app"),

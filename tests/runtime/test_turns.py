@@ -64,6 +64,19 @@ async def test_the_same_message_twice_is_one_turn_and_another_text_under_its_key
     assert len(of(TurnStarted, await stage.events("ops/api"))) == 2
 
 
+@pytest.mark.parametrize("text", ["", " \n\t", "\u2003"])
+@in_loop
+async def test_a_message_that_says_nothing_is_refused_before_a_session_is_born_for_it(stage: Stage, text: str) -> None:
+    """Whichever way in: they all ask the service, which asks the same function as deciding does."""
+    async with stage.open(stage.agent([{"say": "hello"}])) as home:
+        with pytest.raises(holdfast.Refused) as refused:
+            await home.send("ops/api", text, source=alice)
+        with pytest.raises(holdfast.Refused) as foreign:
+            async with home.turn("ops/api", text, source=alice):
+                pytest.fail("a turn began")
+        assert (refused.value.code, foreign.value.code, list(await home.service.world.store.sessions())) == ("malformed", "malformed", [])
+
+
 @in_loop
 async def test_a_model_that_fails_is_tried_again_within_bounds_then_the_turn_fails(stage: Stage) -> None:
     """Case 41."""

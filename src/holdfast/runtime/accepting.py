@@ -1,7 +1,8 @@
 """
 From a message as it came to the command that takes it in: with the session it is for, and with what that session keeps for whoever sent it.
 
-A message with a known secret in it goes no further. Nothing is taken in here, and nothing is driven; only a session that is not there yet is born.
+A message that is empty, malformed or too large, or has a known secret in it, goes no further. Nothing is taken in here, and nothing is driven; only
+a session that is not there yet is born.
 """
 
 import msgspec
@@ -16,6 +17,7 @@ from holdfast.runtime.world import World
 from holdfast.session.authority import MessageSource, Workspace
 from holdfast.session.codec import encode
 from holdfast.session.commands import AcceptInput
+from holdfast.session.decide_inputs import flaw_of_text
 from holdfast.session.events import InputKind, SessionBorn
 from holdfast.session.state import SessionState
 
@@ -37,6 +39,13 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sender(self) -> str:
         return (self.source.person if self.source is not None else None) or "nobody"
+
+
+def refuse_unfit(world: World, text: str) -> None:
+    """Before a session is born for it: what no session takes leaves nothing behind."""
+    if flaw := flaw_of_text(text):
+        raise flaw
+    refuse_secrets(world, text)
 
 
 def refuse_secrets(world: World, text: str, *, what: str = "message") -> None:

@@ -21,7 +21,7 @@ import msgspec
 from holdfast.errors import Busy, Refused
 from holdfast.ids import CallId, SessionId, TurnId
 from holdfast.ports.journal_store import Check
-from holdfast.runtime.accepting import Incoming, accepting, ensure_session, refuse_secrets
+from holdfast.runtime.accepting import Incoming, accepting, ensure_session, refuse_unfit
 from holdfast.runtime.driver import Driver
 from holdfast.runtime.following import wait_for
 from holdfast.runtime.home_ledger import HomeLedger
@@ -184,7 +184,7 @@ class ForeignTurns:
 
     @asynccontextmanager
     async def begin(self, session: SessionId, incoming: Incoming) -> AsyncGenerator[ForeignTurn, None]:
-        refuse_secrets(self._world, incoming.text)
+        refuse_unfit(self._world, incoming.text)
         await ensure_session(self._world, session, by=incoming.sender)
         async with self._shelf.use(session) as ledger:
             driver = self._drives.driver(ledger)

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.errors import CannotDrive, Unusable
 from holdfast.ids import SessionId, TurnId
 from holdfast.ports.journal_store import Check
-from holdfast.runtime.accepting import Incoming, accepting, ensure_session, refuse_secrets
+from holdfast.runtime.accepting import Incoming, accepting, ensure_session, refuse_unfit
 from holdfast.runtime.delegating import Delegation
 from holdfast.runtime.driver import Driver
 from holdfast.runtime.ledger import Ledger
@@ -36,7 +36,7 @@ class Sending:
         self._drives = drives
 
     async def send(self, session: SessionId, incoming: Incoming, *, wait: bool) -> TurnReport:
-        refuse_secrets(self._world, incoming.text)
+        refuse_unfit(self._world, incoming.text)
         await ensure_session(self._world, session, by=incoming.sender)
         async with self._shelf.use(session) as ledger:
             driver = self._drives.driver(ledger)

@@ -7,6 +7,7 @@ from itertools import takewhile
 import msgspec
 
 from holdfast import limits
+from holdfast.errors import Refused
 from holdfast.ids import DELEGATE_CHANNEL, ApprovalId, InputId, TurnId, turn_id
 from holdfast.session.authority import LostContext, TurnContext, context_from_source, may_supersede, same_authority
 from holdfast.session.closing import superseding
@@ -109,15 +110,23 @@ def _not_for_people(state: SessionState, command: AcceptInput) -> Decided | None
     return refused("delegate", f"{state.session} is the name of a delegate's session, which takes no messages", hint=DELEGATE_HINT)
 
 
-def _too_much(state: SessionState, command: AcceptInput) -> Decided | None:
+def flaw_of_text(text: str) -> Refused | None:
+    """Why no session takes this text, whoever sends it and however it comes."""
     try:
-        size = len(command.text.encode())
+        size = len(text.encode())
     except UnicodeEncodeError:
-        return refused("malformed", "the message holds half a character (a lone surrogate)", hint="send well-formed Unicode text")
+        return Refused("the message holds half a character (a lone surrogate)", code="malformed", hint="send well-formed Unicode text")
+    if not text.strip():
+        return Refused("the message is empty", code="malformed", hint="say what the turn should be about")
     if size > limits.INPUT_TEXT_BYTES_MAX:
-        return refused(
-            "too_large", f"the message has {size} bytes; {limits.INPUT_TEXT_BYTES_MAX} are the most", hint="put it into a file and name the file"
-        )
+        most = limits.INPUT_TEXT_BYTES_MAX
+        return Refused(f"the message has {size} bytes; {most} are the most", code="too_large", hint="put it into a file and name the file")
+    return None
+
+
+def _too_much(state: SessionState, command: AcceptInput) -> Decided | None:
+    if flaw := flaw_of_text(command.text):
+        return Decided(refusal=flaw)
     if command.source is not None and len(command.source.quotes) > limits.QUOTES_MAX:
         return refused("too_large", f"{len(command.source.quotes)} quotes; {limits.QUOTES_MAX} are the most", hint="quote less")
     if len(state.queued) >= limits.QUEUED_INPUTS_MAX:

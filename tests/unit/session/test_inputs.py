@@ -49,9 +49,11 @@ def test_an_answer_word_with_nothing_waiting_is_a_message() -> None:
     [
         (accept("x" * (limits.INPUT_TEXT_BYTES_MAX + 1)), "too_large"),
         (accept("half \ud800"), "malformed"),
+        (accept(""), "malformed"),
+        (accept(" \t\n\u2003"), "malformed"),
         (accept(source=MessageSource.local("alice", quotes=(Quote("bob", "x"),) * (limits.QUOTES_MAX + 1))), "too_large"),
     ],
-    ids=["long", "surrogate", "quotes"],
+    ids=["long", "surrogate", "empty", "blank", "quotes"],
 )
 def test_too_much_is_refused_and_nothing_is_written(command: AcceptInput, code: str) -> None:
     pure = PureSession()

@@ -50,7 +50,7 @@ def test_a_job_is_listed_shown_followed_and_reported(cli: Cli, hold: Gate) -> No
     assert (shown["state"], shown["outcome"], shown["text"]) == ("ended", "error", "one\ntwo\n[exit 4]")
     assert cli.json("jobs", "list", "--as", "alice") == {"jobs": []}
     (over,) = cli.json("jobs", "list", "ops/api", "--all", "--as", "alice")["jobs"]
-    assert (over["id"], over["outcome"]) == (job["id"], "error")
+    assert (over["id"], over["outcome"], over["arguments"]) == (job["id"], "error", job["arguments"])
     assert cli.json("resume")["reply"] == "I have heard"
 
 

@@ -6,13 +6,15 @@ the same words as for one that never was. Whoever looks also finds out what has 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import msgspec
 
 from holdfast.errors import HoldfastError, Refused
 from holdfast.ids import ApprovalId, JobId, SessionId, session_id
+from holdfast.ports.journal_store import Record
 from holdfast.ports.tools import ProcessFacts
 from holdfast.runtime import listing
 from holdfast.runtime.following import wait_for
@@ -20,6 +22,7 @@ from holdfast.runtime.job_call import cancel_and_tell
 from holdfast.runtime.job_reports import JobReport, ended_job_report, running_job_report
 from holdfast.runtime.jobs import ENDING_SECONDS, running_jobs
 from holdfast.runtime.ledger import Ledger, record_at
+from holdfast.runtime.reports import arguments_of
 from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.service import Service
 from holdfast.session.authority import Audience
@@ -65,17 +68,41 @@ async def list_jobs(service: Service, circle: Circle, *, session: str | None = N
     for name in names:
         try:
             async with _looked_at(service, name) as ledger:
-                found.extend(_reports(ledger, circle, everything=everything))
+                found.extend(await _reports(ledger, circle, everything=everything))
         except HoldfastError:
             if session is not None:
                 raise
     return tuple(sorted(found, key=lambda each: each.submitted_at))
 
 
-def _reports(ledger: Ledger, circle: Circle, *, everything: bool) -> list[JobReport]:
+async def _reports(ledger: Ledger, circle: Circle, *, everything: bool) -> list[JobReport]:
     found = [running_job_report(ledger, job) for job in running_jobs(ledger) if circle.sees(job)]
-    if everything:
-        found.extend(ended_job_report(ledger, over) for _, over in ledger.state.ended_jobs.items() if circle.sees(over))
+    over = [each for _, each in ledger.state.ended_jobs.items() if circle.sees(each)] if everything else []
+    ran = await _what_ran(ledger, over)
+    return [*found, *(msgspec.structs.replace(ended_job_report(ledger, each), arguments=ran.get(each.job)) for each in over)]
+
+
+class _AllFound(Exception):
+    """A way out of a fold, and no error."""
+
+
+async def _what_ran(ledger: Ledger, over: Sequence[EndedJob]) -> dict[JobId, Any]:
+    """The arguments of jobs that are over, which only the journal keeps: one pass, from the first of them to the last."""
+    wanted = {each.submitted_seq for each in over}
+    found: dict[JobId, Any] = {}
+
+    def fold(record: Record) -> None:
+        if record.seq in wanted:
+            wanted.remove(record.seq)
+            submitted = decode(record.type, record.version, record.body, seq=record.seq)
+            if isinstance(submitted, JobSubmitted):
+                found[submitted.job] = arguments_of(submitted.arguments)
+        if not wanted:
+            raise _AllFound
+
+    if wanted:
+        with suppress(_AllFound):
+            await ledger.journal.load(fold, after=min(wanted) - 1)
     return found
 
 
@@ -123,7 +150,7 @@ async def _report(ledger: Ledger, job: JobId) -> JobReport:
     report = ended_job_report(ledger, found)
     return msgspec.structs.replace(
         report,
-        arguments=msgspec.json.decode(submitted.arguments) if isinstance(submitted, JobSubmitted) else None,
+        arguments=arguments_of(submitted.arguments) if isinstance(submitted, JobSubmitted) else None,
         text=ended.text if isinstance(ended, JobEnded) else None,
         output=ended.output if isinstance(ended, JobEnded) else None,
     )

@@ -66,6 +66,7 @@ def test_a_home_on_a_read_only_mount_can_be_looked_at_and_is_never_written(odd: 
         ("grants", "list"),
         ("tokens", "list"),
         ("verify",),
+        ("sessions", "search", "hello"),
     ]
     writing: list[Sequence[str]] = [
         ("send", "notes", "hello", "--as", "alice"),
@@ -80,8 +81,22 @@ def test_a_home_on_a_read_only_mount_can_be_looked_at_and_is_never_written(odd: 
     assert {out[0]["error"]["code"] for _, out in told[len(looking) :]} == {"not_saved"}
     assert [each["session"] for each in told[0][1][0]["sessions"]] == ["local/notes", "local/other", "ops/api"]
     assert [each["id"] for each in told[4][1][0]["approvals"]] == [asked["id"]]
+    assert [hit["session"] for hit in told[9][1][0]["hits"] if hit["kind"] == "request"] == ["local/other", "local/notes"]
     assert odd.ran() == 0
     assert everything_below(odd.home) == before
+
+
+@pytest.mark.needs_system("bwrap")
+def test_a_search_that_can_not_keep_what_it_read_finds_the_same(odd: Cli) -> None:
+    """One that was kept before the mount became read-only is behind, and can't be brought up: the journals are read instead."""
+    ((_, (before,)),) = several(odd, ("sessions", "search", "hello"))
+    assert (odd.home / "search.db").exists()
+    several(odd, ("send", "notes", "hello again", "--as", "alice"))
+    kept = everything_below(odd.home)
+    searching = ("sessions", "search", "hello")
+    ((code, (found,)),) = several(odd, searching, prefix=("bwrap", "--dev-bind", "/", "/", "--ro-bind", str(odd.home), str(odd.home)))
+    assert (code, len(found["hits"])) == (0, len(before["hits"]) + 1)
+    assert everything_below(odd.home) == kept
 
 
 def test_a_home_that_lost_its_key_can_still_be_exported_and_says_that_nothing_was_verified(odd: Cli) -> None:

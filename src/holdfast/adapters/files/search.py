@@ -1,11 +1,13 @@
 """
 HOME/search.db: words in what was said, in SQLite's FTS5. See `holdfast.ports.search`.
 
-A cache: a broken or foreign file is made anew. No row is believed without its MAC under the newest key, nor that a session was read without one: what was
-written before a rotation of keys, or changed by somebody else, is read from the journal again.
+A cache: a broken or foreign file is made anew, and where none can be written (a read-only mount, a full disk) the words are kept in memory, for this process.
+No row is believed without its MAC under the newest key, nor that a session was read without one: what was written before a rotation of keys, or changed by
+somebody else, is read from the journal again.
 """
 
 import contextlib
+import errno
 import logging
 import os
 import threading
@@ -38,6 +40,7 @@ _FIND = """
     WHERE words MATCH ? AND (said.at < ? OR (said.at = ? AND said.id < ?)) ORDER BY said.at DESC, said.id DESC LIMIT ?
 """
 _NEWEST = (2**62, 2**62)
+_NO_WRITES = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT})
 _log = logging.getLogger("holdfast.files")
 
 
@@ -160,9 +163,7 @@ class SqliteSearch:
     def _connected(self) -> "apsw.Connection":
         import apsw
 
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        db = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
+        db = apsw.Connection(str(self._path) if self._takes_writes() else ":memory:", flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
         try:
             db.set_busy_timeout(5000)
             db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
@@ -173,6 +174,14 @@ class SqliteSearch:
             db.close(True)  # noqa: FBT003
             raise
         return db
+
+    def _takes_writes(self) -> bool:
+        """Made where it is missing. What else is wrong with it is for SQLite to say."""
+        try:
+            os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))
+        except OSError as exc:
+            return exc.errno not in _NO_WRITES
+        return True
 
     def _remove(self) -> None:
         self.close()

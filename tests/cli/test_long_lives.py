@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli.sessions.import_ import _bytes
+from holdfast.errors import Unusable
 from tests.cli.conftest import Cli
 from tests.runtime.test_import import FILE
 
@@ -61,6 +63,18 @@ def test_another_programs_file_is_imported_with_what_was_wrong_said(cli: Cli, tm
     assert "import/2026-01-01-notes has 4 turns" in ran.out
     assert "line 11: no JSON object" in ran.err
     assert cli("sessions", "import", str(tmp_path / "none.jsonl")).code == 2
+
+
+def test_a_file_to_import_may_come_from_stdin_and_never_from_what_could_wait_for_ever(cli: Cli, tmp_path: Path) -> None:
+    """A FIFO that nobody writes to has no end, and its bytes would be another's the next time."""
+    os.mkfifo(tmp_path / "fifo")
+    ran = cli("--json", "sessions", "import", str(tmp_path / "fifo"), "notes/old")
+    assert (ran.code, ran.json["error"]["code"], cli.home.exists()) == (2, "no_file", False)
+    for path in (tmp_path, Path("/dev/zero")):
+        with pytest.raises(Unusable):
+            _bytes(path, 1000)
+    took = cli.json("sessions", "import", "-", stdin=FILE.decode())
+    assert (took["session"], took["turns"]) == ("import/stdin", 4)
 
 
 def test_backup_and_restore_with_nothing_owed(cli: Cli, tmp_path: Path) -> None:

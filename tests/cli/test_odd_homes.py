@@ -147,12 +147,16 @@ def test_what_can_not_be_meant_is_refused_a_cursor_past_the_end_a_blank_option_a
 def test_streams_that_are_closed_make_nothing_fall_over(odd: Cli) -> None:
     python = " ".join(odd.command)
     closed = odd.shell(
-        f"{python} sessions export notes >&-; echo $? >&2; {python} sessions export notes | true; echo ${{PIPESTATUS[0]}} >&2; {python} chat notes <&-; echo $? >&2"
+        f"{python} sessions export notes >&-; echo $? >&2; {python} sessions export notes | true; echo ${{PIPESTATUS[0]}} >&2; {python} chat notes <&-; echo $? >&2; "
+        f"{python} send notes - <&-; echo $? >&2"
     )
     assert closed.stderr.splitlines() == [
         "0",
         "0",
         "error: chat needs a terminal to talk in",
         "hint: `holdfast send SESSION TEXT` works without one",
+        "2",
+        "error: stdin is closed",
+        "hint: `-` reads from stdin: pipe something into it",
         "2",
     ]

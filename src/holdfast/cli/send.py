@@ -1,6 +1,5 @@
 """`holdfast send`: one message, its turn driven to its end or to a pause."""
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,7 @@ import typer
 from holdfast.cli import completing
 from holdfast.cli.options import Options, command, options_of, refuse_blank
 from holdfast.cli.running import home_of, making_service, run
+from holdfast.cli.standard_input import STDIN, read_stdin
 from holdfast.errors import HoldfastError, Unusable
 
 if TYPE_CHECKING:
@@ -56,11 +56,11 @@ def register(app: typer.Typer) -> None:
 
 
 def _text(given: str) -> str:
-    if given != "-":
+    if given != STDIN:
         return given
     from holdfast.limits import INPUT_TEXT_BYTES_MAX
 
-    data = sys.stdin.buffer.read(INPUT_TEXT_BYTES_MAX + 1)
+    data = read_stdin(INPUT_TEXT_BYTES_MAX)
     try:
         return data.decode()
     except UnicodeDecodeError as exc:

@@ -1,5 +1,7 @@
 """`holdfast sessions import`: a conversation from another program's file, or from our own export."""
 
+import os
+import stat
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +9,7 @@ import typer
 
 from holdfast.cli.options import Options, command, options_of
 from holdfast.cli.running import home_of, making_service, run
+from holdfast.cli.standard_input import STDIN, read_stdin
 from holdfast.errors import Refused, Unusable
 
 
@@ -18,7 +21,10 @@ def register(app: typer.Typer) -> None:
     )
     def import_(
         ctx: typer.Context,
-        file: Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines: of a coding agent or a personal gateway, or of `sessions export`.")],
+        file: Annotated[
+            str,
+            typer.Argument(metavar="FILE", help="JSON Lines: of a coding agent or a personal gateway, or of `sessions export`; `-` is stdin."),
+        ],
         into: Annotated[
             str | None, typer.Argument(metavar="[SESSION]", help="What it is called here. [default: import/ and the file's name]")
         ] = None,
@@ -38,30 +44,38 @@ async def _import(options: Options, file: Path, into: str | None, asserted: str 
     from holdfast.ids import session_id
     from holdfast.runtime.importing import FILE_BYTES_MAX, import_file
 
-    name = session_id(into or f"import/{_thread(file.stem)}")
+    source = "stdin" if str(file) == STDIN else file.name
+    name = session_id(into or f"import/{_thread(Path(source).stem)}")
     me = who(home_of(options), asserted)
     if not me.is_owner:
         raise Refused("only the home's owner may import a session", code="no_authority")
     data = _bytes(file, FILE_BYTES_MAX)
     async with making_service(options) as service:
-        report = await import_file(service, name, data, source=file.name, by=me.person)
+        report = await import_file(service, name, data, source=source, by=me.person)
     for each in report.skipped[:20]:
         options.out.note(f"line {each.line}: {each.reason}")
-    said = f"{name} has {report.turns} turns from {file.name}" + (f"; left out: {len(report.skipped)} (see above)" if report.skipped else "")
+    said = f"{name} has {report.turns} turns from {source}" + (f"; left out: {len(report.skipped)} (see above)" if report.skipped else "")
     options.out.result(report, said)
     return 0
 
 
 def _bytes(file: Path, most: int) -> bytes:
-    """Of a pipe as of a file, no more than may be taken: what has no end has no size either."""
+    """No more than may be taken. A pipe is read as stdin only: a path that turns out to be one could make us wait for ever."""
     try:
-        with file.open("rb") as opened:
-            data = opened.read(most + 1)
+        data = read_stdin(most) if str(file) == STDIN else _of_plain_file(file, most + 1)
     except OSError as exc:
         raise Unusable(f"{file} can't be read: {exc.strerror}", code="no_file", hint="name a file of JSON Lines") from exc
     if len(data) > most:
         raise Refused(f"{file} is larger than {most} bytes", code="too_large", hint="split it")
     return data
+
+
+def _of_plain_file(file: Path, most: int) -> bytes:
+    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    with open(fd, "rb") as opened:  # noqa: PTH123  a descriptor
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise Unusable(f"{file} is no plain file", code="no_file", hint="name a file of JSON Lines, or `-` to read it from stdin")
+        return opened.read(most)
 
 
 def _thread(stem: str) -> str:

@@ -169,6 +169,10 @@ class Unusable(HoldfastError):
     exit_code = 2
     default_code = "usage"
 
+    def __init__(self, message: str, *, code: str | None = None, hint: str = "", line: int | None = None) -> None:
+        super().__init__(message, code=code, hint=hint)
+        self.line = line  # of the settings, where it is known: to be told where the message may not be
+
 
 class InvariantBroken(Exception):
     """A bug of ours. Never caught to go on: the process stops, and the journal says where it was."""

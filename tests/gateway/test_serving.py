@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 import holdfast
@@ -212,6 +213,26 @@ async def test_house_is_kept_at_the_start_and_again_and_a_failure_stops_nothing(
         group.create_task(serving.run())
         await thrice.wait()
         serving.stop()
+
+
+def test_a_server_whose_settings_can_not_be_used_is_not_ready_and_says_where_to_look(gateway: Gateway) -> None:
+    """Messages would be refused, so no balancer should send any. Anybody may ask: neither what stands there nor where it lies is told."""
+    gateway.settings('[serve]\nstop_after = "5s"\n')
+    gateway.start()
+    client = gateway.client(gateway.token("alice"))
+    broken = "holdfast.toml, line 3: can't be used, so nothing is decided"
+    gone = "holdfast.toml: can't be used, so nothing is decided"
+    for text, detail in (('[serve]\nstop_after = "5s"\nhunter2 = "hunter2"\n', broken), ('# 1\n# 2\nhunter2 = "\n', broken), (None, gone)):
+        gateway.settings(text) if text is not None else (gateway.home / "holdfast.toml").unlink()
+        told = httpx.get(f"{gateway.url}/readyz")
+        assert (told.status_code, told.headers["content-type"]) == (503, "application/problem+json")
+        assert (told.json()["code"], told.json()["detail"]) == ("settings", detail)
+        assert "hunter2" not in told.text
+        assert str(gateway.home) not in told.text
+        assert httpx.get(f"{gateway.url}/healthz").status_code == 204
+        assert gateway.send(client, "ops/api", "hello").status_code == 503
+    gateway.settings("")
+    assert httpx.get(f"{gateway.url}/readyz").status_code == 204
 
 
 def test_the_server_lets_go_of_what_retention_no_longer_keeps(gateway: Gateway) -> None:

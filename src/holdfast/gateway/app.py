@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Unusable
 from holdfast.gateway.context import Gateway
 from holdfast.gateway.gate import Gate
 from holdfast.gateway.guard import Guard, allowed_hosts
@@ -131,7 +131,17 @@ async def _nothing(_: Request) -> Response:
 
 def _readiness(gateway: Gateway) -> Callable[[Request], Awaitable[Response]]:
     async def readyz(_: Request) -> Response:
-        return Response(status_code=204 if gateway.is_ready else 503)
+        """Not ready either while the settings can't be used: every message would be refused. Anybody may ask, so only where to look is told."""
+        if not gateway.is_ready:
+            return Response(status_code=503)
+        try:
+            gateway.service.world.policy()
+        except Unusable as exc:
+            where = "holdfast.toml" if exc.line is None else f"holdfast.toml, line {exc.line}"
+            return problem_response(
+                problem(503, "settings", f"{where}: can't be used, so nothing is decided", "whoever runs it: `holdfast config check`")
+            )
+        return Response(status_code=204)
 
     return readyz
 

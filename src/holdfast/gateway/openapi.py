@@ -174,12 +174,13 @@ def _paths() -> dict[str, Any]:
         "cancel", "Cancel what runs or waits", _ok("Cancelled", "durable"), 404, 409, 410, 413, 415, 423, 503,
         body_optional="CancelIn", parameters=_SESSION,
     )  # fmt: skip
+    not_ready = _problem("not yet, or stopping, without content; with a problem: its settings can't be used")
     codes = _operation(
         "exchangeCode", "A one-time code for a token", _ok("TokenGiven", "shown this once", 201), 401, 413, 415, 503, body="CodeIn", is_open=True
     )
     return {
         "/healthz": {"get": _operation("healthz", "Alive", nothing, is_open=True)},
-        "/readyz": {"get": _operation("readyz", "Ready for requests", {**nothing, "503": {"description": "not yet, or stopping"}}, is_open=True)},
+        "/readyz": {"get": _operation("readyz", "Ready for requests", {**nothing, "503": not_ready}, is_open=True)},
         "/metrics": {"get": _operation("metrics", "Numbers", text)},
         "/openapi.json": {"get": _operation("openapi", "This document", anything)},
         "/v1/me": {"get": _operation("whoami", "Who this token speaks for", _ok("Whoami", "from the server's record"))},

@@ -52,7 +52,7 @@ def _text(data: bytes, name: str) -> str:
         return data.decode()
     except UnicodeDecodeError as exc:
         line = data[: exc.start].count(b"\n") + 1
-        raise Unusable(f"{name}, line {line}: is not UTF-8", code="settings", hint="save it as UTF-8") from exc
+        raise Unusable(f"{name}, line {line}: is not UTF-8", code="settings", hint="save it as UTF-8", line=line) from exc
 
 
 def _tree(text: str, name: str) -> dict[str, Any]:
@@ -64,7 +64,8 @@ def _tree(text: str, name: str) -> dict[str, Any]:
         said = str(exc) if isinstance(exc, ValueError) else "is nested too deeply"
         found = _AT_LINE.search(said)
         line = text.rstrip("\n").count("\n") + 1 if found is None else int(found.group(1))  # without a line it is the last one's fault
-        raise Unusable(f"{name}, line {line}: {_AT.sub('', said)}", code="settings", hint="it must be TOML: see docs/settings.md") from exc
+        hint = "it must be TOML: see docs/settings.md"
+        raise Unusable(f"{name}, line {line}: {_AT.sub('', said)}", code="settings", hint=hint, line=line) from exc
 
 
 # --- walking -------------------------------------------------------------------------------------------------------------
@@ -169,7 +170,7 @@ def _unusable(text: str, name: str, problems: list[Problem]) -> Unusable:
     if len(placed) > _PROBLEMS_MAX:
         said.append(f"and {len(placed) - _PROBLEMS_MAX} more")
     hint = placed[0][1].hint or "docs/settings.md has every key with an example"
-    return Unusable("\n".join(said), code="settings", hint=hint)
+    return Unusable("\n".join(said), code="settings", hint=hint, line=placed[0][0])
 
 
 # --- putting together ----------------------------------------------------------------------------------------------------

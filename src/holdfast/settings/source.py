@@ -41,7 +41,7 @@ class SettingsSource:
             self._outcome = self._understood(data)
             self._data = data
         if isinstance(self._outcome, Unusable):
-            raise Unusable(self._outcome.message, code=self._outcome.code, hint=self._outcome.hint)
+            raise Unusable(self._outcome.message, code=self._outcome.code, hint=self._outcome.hint, line=self._outcome.line)
         return self._outcome
 
     def _understood(self, data: bytes) -> Settings | Unusable:

@@ -5,10 +5,11 @@ import asyncio
 import pytest
 
 import holdfast
+from holdfast.ids import SessionId
 from holdfast.session.events import ApprovalRequested, CallFinished, CallsProposed, ModelCallStarted, ToolStarted, TurnEnded
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice, bob
-from tests.runtime.test_pause_and_answer import of
+from tests.runtime.test_pause_and_answer import heard, of
 
 
 def loop_agent(stage: Stage) -> holdfast.Agent:
@@ -40,6 +41,22 @@ async def test_a_gated_call_waits_for_the_right_person(stage: Stage) -> None:
         assert passed.may_run
         await turn.record(passed, "ok", "deployed")
         assert (await turn.finish("done")).outcome == "completed"
+
+
+@in_loop
+async def test_a_prompt_of_a_foreign_loop_is_told_of_while_the_loop_goes_on(stage: Stage) -> None:
+    session, marker = SessionId("ops/api"), SessionId("ops/marker")
+    async with (
+        stage.open(loop_agent(stage)) as home,
+        home.service.world.notifier.listen() as notices,
+        home.turn(session, "deploy", source=alice) as turn,
+    ):
+        home.service.world.notifier.notify(marker)
+        await heard(notices, marker)
+        gate = await turn.gate("act", {"what": "deploy"})
+        await heard(notices, session)
+        assert gate.approval is not None
+        assert [each.id for each in await home.approvals(for_="alice")] == [gate.approval.id]
 
 
 @in_loop

@@ -1,12 +1,14 @@
 """Pause, restart, answer: cases 9 to 30 of the acceptance cases, through the library, over every store."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import Agent
+from holdfast.ids import SessionId
 from holdfast.session.authority import Audience
 from holdfast.session.events import AnswerRefused, ApprovalAnswered, ApprovalClosed, ApprovalRequested, CallFinished, ToolStarted, TurnEnded
 from holdfast.session.policy import Policy, Rule
@@ -427,6 +429,33 @@ async def test_an_edit_needs_a_process_that_has_the_tool_and_the_prompt_stands(s
     async with stage.open() as home:
         refused = await home.answer(approval, "edit", by=alice, arguments={"what": "less"})
         assert (refused.result, refused.reason, refused.turn.outcome) == ("failed", "option_unavailable", "waiting")
+
+
+async def heard(notices: AsyncIterator[SessionId], session: SessionId) -> None:
+    """Until there is word of it."""
+    async with asyncio.timeout(60):
+        async for notice in notices:
+            if notice == session:
+                return
+
+
+@in_loop
+async def test_a_prompt_is_told_of_while_a_sibling_of_its_call_runs_on(stage: Stage) -> None:
+    """Whoever must answer hears of it at once, and not when the drive ends."""
+    session, marker = SessionId("ops/api"), SessionId("ops/marker")
+    calls = [{"tool": "slow", "args": {"what": "second"}}, {"tool": "act", "args": {"what": "deploy"}}]
+    ops = stage.agent([{"call": [{"tool": "slow", "args": {"what": "first"}}]}, {"call": calls}, {"say": "done"}])
+    async with stage.open(ops) as home, home.service.world.notifier.listen() as notices, asyncio.TaskGroup() as group:
+        sending = group.create_task(home.send(session, "go", source=alice))
+        await stage.effects.begun("first").wait()
+        home.service.world.notifier.notify(marker)  # what was told before is heard before
+        await heard(notices, marker)
+        stage.effects.gates["first"].set()
+        await heard(notices, session)
+        (approval,) = await home.approvals(for_="alice")
+        assert (approval.tool, sending.done(), "second" in stage.effects.done) == ("act", False, False)
+        stage.effects.gates["second"].set()
+        assert (await sending).approvals == (approval,)
 
 
 @in_loop

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.errors import CannotDrive, HoldfastError, Unusable
-from holdfast.ids import CallId, TurnId
+from holdfast.ids import ApprovalId, CallId, TurnId
 from holdfast.ports.journal_store import Check
 from holdfast.ports.model import ModelFailed
 from holdfast.ports.tools import Prepared, ProcessFacts, Tool
@@ -28,6 +28,7 @@ from holdfast.runtime.outbox import Outbox
 from holdfast.runtime.recalling import recall_for, recall_for_open
 from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.tool_call import Ready, get_ready, run_tool, see_through, starts_alone, starts_at_once
+from holdfast.runtime.waiting import prompts_open
 from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
 from holdfast.session.commands import (
@@ -129,6 +130,8 @@ class Driver:
         # What runs side by side with the loop, by name; there while it runs.
         self._group: asyncio.TaskGroup
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        # Prompts that were open when everybody was last told.
+        self._asked: frozenset[ApprovalId] = frozenset()
         self._last_failure: ModelFailed | None = None
         self._secrecy = Secrecy(world.secrets)
         self._outbox = Outbox(world.channels, ledger, world.clock, self._secrecy, retry_seconds=world.model_times.retry_seconds)
@@ -179,6 +182,7 @@ class Driver:
         await self.settle()
         await self._delegation.stop_if_unwanted(self._ledger)
         await self._outbox.settle()
+        self._asked = prompts_open(self._ledger.state)
         watch = self._ledger.watch()
         try:
             async with asyncio.TaskGroup() as self._group:
@@ -202,7 +206,14 @@ class Driver:
             elif not self._tasks:
                 return
             elif not watch.is_set():
+                self._tell_of_prompts()
                 await self._wait(watch)
+
+    def _tell_of_prompts(self) -> None:
+        """The end of a drive is told anyway. What is asked, or no longer is, while something else runs on is told now: whoever must answer waits for no sibling."""
+        if (asked := prompts_open(self._ledger.state)) != self._asked:
+            self._asked = asked
+            self._world.notifier.notify(self._ledger.session)
 
     async def _wait(self, watch: asyncio.Event) -> None:
         try:

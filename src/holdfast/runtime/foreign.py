@@ -32,6 +32,7 @@ from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.seeing_through import TurnDrives, nothing_owed
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import turn_report
+from holdfast.runtime.waiting import prompts_open
 from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
 from holdfast.session.commands import DecideCalls, EndTurn, FailTurn, FinishCall, ParkTurn, ProposeCalls, ResumeTurn, StartTool, StartTurn
@@ -106,7 +107,10 @@ class ForeignTurn:
 
     async def _decided(self, turn: Turn, looked: Looked) -> None:
         command = DecideCalls(turn=self.turn, looked=(looked,), policy=self._world.policy(), grants=await self._grants(turn))
+        asked = prompts_open(self._ledger.state)
         await self._ledger.drive(command, ParkTurn(turn=self.turn))
+        if prompts_open(self._ledger.state) != asked:
+            self._world.notifier.notify(self._ledger.session)  # the loop may go on for long before it leaves
         await self._driver.deliver_owed()
 
     async def _grants(self, turn: Turn) -> tuple[Any, ...]:

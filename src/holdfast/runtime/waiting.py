@@ -29,6 +29,10 @@ def prompts_of(ledger: Ledger) -> Sequence[ApprovalReport]:
     ]
 
 
+def prompts_open(state: SessionState) -> frozenset[ApprovalId]:
+    return frozenset(call.approval.asked.approval for turn in state.turns.values() for call in turn.waiting if call.approval is not None)
+
+
 def has_expired(state: SessionState, now: int) -> bool:
     """Whether any prompt's time is over. Now is never before the last record."""
     waiting = (call.approval for turn in state.turns.values() for call in turn.waiting)

@@ -5,12 +5,14 @@ Every value says its type by a name from a closed list; nothing else is made fro
 error: it gives None, and the journal is folded instead. Who wrote the bytes, and which record they stand for, is checked by whoever keeps them.
 """
 
+from collections.abc import Iterator
 from enum import StrEnum
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import msgspec
 
+from holdfast import limits
 from holdfast.session import (
     authority,
     events,
@@ -31,6 +33,7 @@ from holdfast.session import (
     schedule,
     sizes,
     state,
+    trail,
     transitions,
     turn_ids,
 )
@@ -54,6 +57,8 @@ _ENUMS: dict[str, type[StrEnum]] = {
 }
 
 FOLD = (
+    authority,
+    events,
     evolve,
     evolve_approvals,
     evolve_delegates,
@@ -66,18 +71,49 @@ FOLD = (
     evolve_view,
     legacy,
     memory,
+    messages,
     restoring,
+    schedule,
     sizes,
+    state,
+    trail,
     transitions,
     turn_ids,
 )
-"""The modules whose functions a fold runs through. One that is missing here would let a snapshot of older code be believed."""
-
-
-LAYOUT = layout_of([each for module in FOLD for each in vars(module).values() if isinstance(each, FunctionType)], _STRUCTS)
-"""Changes with every field of every type, and with the code that folds: what another version of this program made of the same records is not read."""
+"""The modules whose functions and classes a fold runs through. One that is missing here would let a snapshot of older code be believed."""
 
 _PLAIN = (str, int, float, bool, type(None))
+
+
+def _functions(module: ModuleType) -> Iterator[FunctionType]:
+    """Its own, and those of its classes: a property is code as well. What it imports from us is in a module of `FOLD` too."""
+    for each in vars(module).values():
+        if getattr(each, "__module__", None) != module.__name__:
+            continue
+        if isinstance(each, FunctionType):
+            yield each
+        elif isinstance(each, type):
+            yield from (found for member in vars(each).values() if isinstance(found := _plain_function(member), FunctionType))
+
+
+def _plain_function(member: object) -> object:
+    if isinstance(member, property):
+        return member.fget
+    return member.__func__ if isinstance(member, classmethod | staticmethod) else member
+
+
+def _numbers(module: ModuleType) -> list[Any]:
+    """Its constants of one value, such as how much is remembered: a state that was kept under another bound is another state."""
+    return [[name, repr(each)] for name, each in sorted(vars(module).items()) if type(each) in _PLAIN and not name.startswith("__")]
+
+
+def layout() -> str:
+    code = [each for module in FOLD for each in _functions(module)]
+    return layout_of(code, _STRUCTS, numbers=[_numbers(module) for module in (*FOLD, limits)])
+
+
+LAYOUT = layout()
+"""Changes with every field of every type, and with the code that folds: what another version of this program made of the same records is not read."""
 
 
 def encode_state(value: SessionState) -> bytes:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -17,11 +18,11 @@ from holdfast.errors import Refused, Untrusted
 from holdfast.home import Home
 from holdfast.ids import SessionId
 from holdfast.ports.journal_store import Record
-from holdfast.runtime.lives import export_lines, export_markdown, fork, unseal
+from holdfast.runtime.lives import begun_beyond, export_lines, export_markdown, fork, unseal
 from holdfast.session.events import ApprovalClosed, CallFinished, Compacted, InputDropped, LifeCarried, SessionBorn, TurnEnded
 from holdfast.testing.loop import in_loop
 from holdfast.wiring import open_service, restore_home
-from tests.runtime.conftest import Stage, alice, bob
+from tests.runtime.conftest import Stage, alice, bob, seen
 from tests.runtime.test_compaction import Thinker, small, thinking
 from tests.runtime.test_pause_and_answer import act
 
@@ -84,6 +85,29 @@ async def test_a_sealed_session_goes_on_with_its_reply_attached_and_the_old_byte
     [carried] = [event for event in events if isinstance(event, LifeCarried)]
     assert (carried.by, carried.reason) == ("alice", "unsealed by alice: an editor saved over it")
     assert any("Done." in each for each in carried.attached)
+
+
+@in_loop
+async def test_a_call_that_began_past_the_damage_is_told_to_the_new_life_as_in_doubt(files: Stage, tmp_path: Path) -> None:
+    """T2, as far as it can be said: its record is genuine, though it can't be folded. One that ended is not told; the model sees it, and whoever decides."""
+    lines = [{"call": [{"tool": "look", "args": {"at": "x"}}, {"tool": "slow", "args": {"what": "deploy"}}]}, {"say": "done"}]
+    async with files.open(files.agent(lines)) as home:
+        sending = asyncio.ensure_future(home.send("ops/a", "the request", source=alice))
+        await files.effects.begun("deploy").wait()
+        await seen(home, "ops/a", CallFinished)
+        shutil.copytree(files.folder, tmp_path / "cut off", ignore=shutil.ignore_patterns("run"))  # what a kill -9 would leave now
+        files.effects.gates["deploy"].set()
+        assert (await sending).outcome == "completed"
+    left = Stage("files", tmp_path / "cut off")
+    break_it(left.folder / "sessions", b"the request", b"THE REQUEST")
+    async with left.open(left.agent([{"say": "going on"}])) as home:
+        with pytest.raises((Untrusted, Refused)):
+            await home.send("ops/a", "x", source=alice)
+        (told,) = await begun_beyond(home.service, "ops/a")
+        assert 'slow {"what":"deploy"} had begun' in told
+        await unseal(home.service, "ops/a", by="alice", reason="r")
+    [carried] = [event for event in await left.events("ops/a") if isinstance(event, LifeCarried)]
+    assert carried.attached == (told,)
 
 
 @in_loop

@@ -64,6 +64,9 @@ class Keyring:
     def newest(self) -> int:
         return max(self._keys, default=0)
 
+    def all(self) -> list[Subkeys]:
+        return [self.get(generation) for generation in sorted(self._keys)]
+
     def get(self, generation: int) -> Subkeys:
         found = self._derived.get(generation)
         if found is None:

@@ -143,6 +143,14 @@ class Journal(Protocol):
         """One of those: its kind, and the bytes that were kept."""
         ...
 
+    async def beyond(self, seq: int) -> Sequence[Record]:
+        """
+        Past the damage of a sealed session: records numbered after `seq` that somebody with the key wrote in this life. For people's eyes, never to be folded.
+
+        Each verifies after the mac of the line before it. What is missing between them is not known, and an empty answer says nothing.
+        """
+        ...
+
     def lines(self) -> Iterator[bytes]:
         """The stored lines, verbatim, oldest first, as they lie: for export. Works on a sealed session, and without the key."""
         ...

@@ -19,6 +19,7 @@ from holdfast.runtime.delegating import refuse_delegates_name
 from holdfast.runtime.jobs import running_jobs
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.life_jobs import end_jobs, end_jobs_and_keep_their_words
+from holdfast.runtime.lost_calls import lost_calls
 from holdfast.runtime.minting import new_instance
 from holdfast.runtime.reports import SessionReport
 from holdfast.runtime.service import Service
@@ -97,7 +98,8 @@ async def unseal(service: Service, session: str, *, by: str, reason: str) -> Ses
         carried = await _carried(journal)
         await end_jobs_and_keep_their_words(service.world, journal, carried.running_jobs)
         known = {each for event in carried.events if isinstance(event, LifeCarried) for each in event.attached}
-        attached = tuple(each for each in await _attached(journal) if each not in known)
+        told = (*await _attached(journal), *await lost_calls(journal, after=carried.last_seq))
+        attached = tuple(each for each in told if each not in known)
     finally:
         await journal.close()
     why = f"unsealed by {by}: {reason}"
@@ -106,6 +108,15 @@ async def unseal(service: Service, session: str, *, by: str, reason: str) -> Ses
     )
     await service.delegation.stop_orphans(carried.delegates)
     return report
+
+
+async def begun_beyond(service: Service, session: str) -> tuple[str, ...]:
+    """What `unseal` would tell of calls past the damage, for whoever decides."""
+    journal = await service.world.store.open(session_id(session))
+    try:
+        return await lost_calls(journal, after=(await _carried(journal)).last_seq)
+    finally:
+        await journal.close()
 
 
 async def delete(service: Service, session: SessionId, *, by: str) -> None:

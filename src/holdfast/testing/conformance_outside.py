@@ -75,6 +75,23 @@ class OutsideHandsSuite:
         assert texts(await everything(reopened)) == ["born"]
 
     @in_loop
+    async def test_what_we_wrote_past_the_damage_is_told_from_what_a_stranger_did(self, world: World) -> None:
+        """For people's eyes: never folded, and never what stands right where the damage is."""
+        journal = await born(await world.store())
+        for text in ("one", "two", "three"):
+            await say(journal, text)
+        await journal.sync_anchor()
+        await journal.close()
+        await world.flip(OPS, b"one")
+        await world.forge(OPS, note("stranger"))
+        reopened = await (await world.store()).open(OPS)
+        assert reopened.sealed is not None
+        believed = await everything(reopened)
+        beyond = await reopened.beyond(believed[-1].seq)
+        assert (texts(believed), texts(beyond)) == (["born"], ["two", "three"])
+        assert texts(await reopened.beyond(beyond[0].seq)) == ["three"]
+
+    @in_loop
     async def test_an_identical_copy_in_its_place_is_no_accusation(self, world: World) -> None:
         journal = await born(await world.store())
         await say(journal, "one")

@@ -19,6 +19,7 @@ from holdfast.adapters.files.paths import walk
 from holdfast.adapters.files.reading import advance, stream, stream_unverified, stream_what_verifies
 from holdfast.errors import BrokenChain, CutShort, HoldfastError, InDoubt, InvariantBroken, NotSaved, Refused, Takeover, Untrusted
 from holdfast.ids import SessionId
+from holdfast.journal.beyond import genuine_beyond
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.fence import Fence
 from holdfast.journal.record import BIRTH_MAC, Head, Record
@@ -223,6 +224,10 @@ class FileJournal:
 
     async def read_quarantined(self, where: str) -> tuple[str, bytes]:
         return await self._store.in_thread(lambda: self.files.quarantine.read(where))
+
+    async def beyond(self, seq: int) -> Sequence[Record]:
+        keys = [each.record for each in self.files.keys.all()]
+        return await self._store.in_thread(lambda: list(genuine_beyond(keys, self.lines(), after=seq)))
 
     def lines(self) -> Iterator[bytes]:
         for path in self.where():

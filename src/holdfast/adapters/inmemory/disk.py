@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -114,6 +115,12 @@ class Life:
         """As a file would have them: one JSON object a line."""
         for entry in self.entries:
             yield entry.header[:-1] + b',"body":' + entry.body + b',"mac":"' + entry.mac.hex().encode() + b'"}\n'
+
+    def genuine(self) -> Iterator[Record]:
+        """Entries that verify after the mac of the one before them, whatever became of that one."""
+        for before, entry in pairwise(self.entries):
+            if self.mac_after(before.mac, entry) == entry.mac:
+                yield _record(msgspec.json.decode(entry.header, type=_Header), entry)
 
     def read(self, before: Head) -> Record | None:
         """The record after `before`, or None when it does not verify."""

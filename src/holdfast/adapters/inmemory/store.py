@@ -213,6 +213,10 @@ class InMemoryJournal:
             raise Refused(f"{self.session} has nothing in quarantine at {where}", code="unknown")
         return places[where]
 
+    async def beyond(self, seq: int) -> Sequence[Record]:
+        self._check_usable()
+        return [record for record in self._life.genuine() if record.seq > seq]
+
     def lines(self) -> Iterator[bytes]:
         yield from self._life.stored_lines()
 

@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 async def _unseal(options: Options, session: str, reason: str, asserted: str | None) -> int:
     from holdfast.cli.identity import refuse_tools, who
     from holdfast.ids import session_id
-    from holdfast.runtime.lives import unseal
+    from holdfast.runtime.lives import begun_beyond, unseal
 
     refuse_tools("unsealing a session")
     name = session_id(session)
@@ -43,7 +43,10 @@ async def _unseal(options: Options, session: str, reason: str, asserted: str | N
             raise unknown(name)
         if not me.is_owner:
             raise Refused(f"only the home's owner may unseal {name}", code="no_authority")
+        begun = await begun_beyond(service, name)
         report = await unseal(service, name, by=me.person, reason=reason)
+    for each in begun:
+        options.out.note(each)
     said = f"{name} goes on in a new life, from its last record that verified; {report.turns} turns are in it and nothing is owed"
     options.out.result(report, said)
     return 0

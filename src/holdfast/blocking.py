@@ -8,6 +8,7 @@ The same names for notebooks and synchronous code: one event loop in a thread of
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import datetime
 from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -124,7 +125,7 @@ class Home:
         text: str,
         *,
         source: MessageSource,
-        at: str | None = None,
+        at: str | datetime | None = None,
         every: str | None = None,
         cron: str | None = None,
         time_zone: str | None = None,

@@ -5,9 +5,10 @@ The library's way in: a home, its sessions, and the verbs, with the field names 
         turn = await home.send("ops/api", "restart_service service=api", source=alice)
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,8 @@ from holdfast.runtime.reports import AnswerReport, ApprovalReport, ErrorReport, 
 from holdfast.runtime.service import Service
 from holdfast.runtime.world import AgentSpec
 from holdfast.session.authority import MessageSource, Workspace
+from holdfast.settings.settings import BUILTIN_TOOLS, did_you_mean
+from holdfast.settings.values import is_name
 from holdfast.wiring import LazyModels, folder_identity, home_path, open_service
 
 Approval = ApprovalReport
@@ -94,7 +97,8 @@ class Home:
     ) -> Turn:
         """Send a message and drive its turn to its end or a pause. `source=None` is recorded as the least authority."""
         folder = _workspace(workspace)
-        return await self.service.send(session, text, source=source, agent=agent, model=model, dedup=dedup, workspace=folder, wait=wait)
+        told = None if source is None else _source(source)
+        return await self.service.send(session, text, source=told, agent=agent, model=model, dedup=dedup, workspace=folder, wait=wait)
 
     async def answer(
         self,
@@ -112,6 +116,11 @@ class Home:
 
         What can't be taken comes back as `result="failed"` with its reason; the prompt then stands as it was.
         """
+        if not isinstance(approval, ApprovalReport):
+            raise Unusable(
+                f"{approval!r} is no approval", code="malformed", hint="answer the one that was seen: turn.approvals, or await home.approval(ID)"
+            )
+        by = _source(by)
         if by.person is None:
             raise Refused("nobody is known to give this answer", code="wrong_approver", hint="answer from a channel that knows the person")
         try:
@@ -152,6 +161,7 @@ class Home:
         )
 
     async def approval(self, id: str) -> Approval:  # noqa: A002  # the field's name
+        """One prompt, open or closed, to show and to answer."""
         return await self.service.approval(ApprovalId(id))
 
     async def approvals(self, for_: str | None = None) -> tuple[Approval, ...]:
@@ -159,11 +169,16 @@ class Home:
         return await self.service.approvals(for_=for_)
 
     def follow(self, session: str, after: int | None = None) -> AsyncIterator[Followed]:
-        """Records as they are stored, and pieces of text as they come, for ever; `after` is the seq to go on from."""
+        """
+        Records as they are stored, and pieces of text as they come, for ever: leave the loop to stop.
+
+        `after` is the seq to go on from, 0 for the whole history; without it, only what comes from now on.
+        """
         return self.service.follow(session, after=after)
 
     async def cancel(self, session: str, *, by: MessageSource, turn: str | None = None) -> tuple[Turn, ...]:
-        operator = by.principal == "operator"
+        """End the running turn, or the one that is named; calls that had started end with their real outcome or in doubt. The requester and an operator may."""
+        operator = _source(by).principal == "operator"
         return await self.service.cancel(session, by=by.person or "nobody", turn=TurnId(turn) if turn else None, may_all=operator)
 
     async def resume(self, session: str | None = None, *, model: str | None = None) -> tuple[Turn, ...]:
@@ -177,7 +192,7 @@ class Home:
         text: str,
         *,
         source: MessageSource,
-        at: str | None = None,
+        at: str | datetime | None = None,
         every: str | None = None,
         cron: str | None = None,
         time_zone: str | None = None,
@@ -191,21 +206,24 @@ class Home:
 
         It runs under what `source` has, or less of it. Nobody can be asked in it, unless `may_prompt` lets prompts reach that person.
         """
-        wanted = Wanted(text=text, at=at, every=every, cron=cron, time_zone=time_zone, may_prompt=may_prompt)
-        return await self.service.remind(session, wanted, source=source, agent=agent, model=model, workspace=_workspace(workspace))
+        moment = at.isoformat() if isinstance(at, datetime) else at
+        wanted = Wanted(text=text, at=moment, every=every, cron=cron, time_zone=time_zone, may_prompt=may_prompt)
+        return await self.service.remind(session, wanted, source=_source(source), agent=agent, model=model, workspace=_workspace(workspace))
 
     async def reminders(self) -> tuple[Reminder, ...]:
         """Those that stand, in all sessions, the next one first."""
         return await self.service.reminders()
 
     async def cancel_reminder(self, reminder: str, *, by: MessageSource) -> Reminder:
-        return await self.service.cancel_reminder(reminder, by=by.person or "nobody", may_all=by.principal == "operator")
+        return await self.service.cancel_reminder(reminder, by=_source(by).person or "nobody", may_all=by.principal == "operator")
 
     async def grants(self) -> tuple[Grant, ...]:
+        """Remembered approvals that count."""
         return await self.service.grants()
 
     async def revoke(self, grant: str, *, by: MessageSource) -> None:
-        await self.service.revoke(GrantId(grant), by=by.person or "nobody", may_all=by.principal == "system")
+        """Take a remembered approval back: the requester may. From the next call on it is asked again."""
+        await self.service.revoke(GrantId(grant), by=_source(by).person or "nobody", may_all=by.principal == "system")
 
     async def jobs(self, session: str | None = None, *, by: MessageSource, everything: bool = False) -> tuple[Job, ...]:
         """Background jobs that run and are there for them: of the same audience and boundary. With `everything`, also those that ended lately."""
@@ -220,6 +238,7 @@ class Home:
         return await cancel_job(self.service, id, _circle(by))
 
     async def session(self, session: str) -> Session:
+        """Where it stands: its phase, what it owes, whether it is sealed, and the files of its journal."""
         return await self.service.show(session)
 
     @asynccontextmanager
@@ -227,11 +246,22 @@ class Home:
         self, session: str, text: str, *, source: MessageSource | None, agent: str | None = None, workspace: str | PathLike[str] | None = None
     ) -> AsyncGenerator[ForeignTurn, None]:
         """A turn driven by your own loop: see `ForeignTurn.gate` and `ForeignTurn.record`."""
-        async with self.service.foreign_turn(session, text, source=source, agent=agent, workspace=_workspace(workspace)) as turn:
+        told = None if source is None else _source(source)
+        async with self.service.foreign_turn(session, text, source=told, agent=agent, workspace=_workspace(workspace)) as turn:
             yield turn
 
 
+def _source(given: MessageSource) -> MessageSource:
+    """What the type says, said in words to whoever does not check types."""
+    if not isinstance(given, MessageSource):
+        raise Unusable(
+            f"{given!r} is no MessageSource", code="malformed", hint=f"use holdfast.MessageSource.local({str(given)!r}), or what your channel knows"
+        )
+    return given
+
+
 def _circle(source: MessageSource) -> Circle:
+    source = _source(source)
     return Circle(person=source.person or "nobody", audience=source.audience, boundary=source.boundary)
 
 
@@ -250,12 +280,29 @@ def specs_from_agents(agents: Sequence[Agent]) -> tuple[list[AgentSpec], list[To
     tools: dict[str, Tool] = {}
     models = LazyModels()
     specs = []
+    if isinstance(agents, Agent) or not all(isinstance(each, Agent) for each in agents):
+        raise Unusable("agents is no list of agents", hint="write agents=[holdfast.Agent(...)]")
     for agent in _with_delegates(agents):
+        if not is_name(agent.name):
+            raise Unusable(f"{agent.name!r} is no name for an agent", hint="use a short word, without invisible characters or spaces at its ends")
         names = tuple(_named(each, tools) for each in agent.tools)
         model = agent.model if isinstance(agent.model, str) else models.register(agent.model)
         delegates = tuple(each if isinstance(each, str) else each.name for each in agent.delegates)
         specs.append(AgentSpec(name=agent.name, model=model, instructions=agent.instructions, tools=names, delegates=delegates))
+    _refuse_unknown_tools(specs, tools)
     return specs, list(tools.values()), models
+
+
+def _refuse_unknown_tools(specs: Sequence[AgentSpec], tools: Mapping[str, Tool]) -> None:
+    """An agent without a tool that its author counts on would only say so to the model."""
+    known = (*tools, *BUILTIN_TOOLS)
+    for spec in specs:
+        for name in spec.tools:
+            if ":" not in name and name not in known:
+                raise Unusable(
+                    f"the agent {spec.name!r} names a tool {name!r}, and there is no such built-in tool{did_you_mean(name, known)}",
+                    hint="hand the function itself, decorated with @holdfast.tool, or name it as module:function",
+                )
 
 
 def _with_delegates(agents: Sequence[Agent]) -> list[Agent]:

@@ -151,7 +151,11 @@ def delegates_of(agents: Iterable[AgentSpec]) -> tuple[str, ...]:
     named = {(agent.name, name) for agent in known.values() for name in agent.delegates}
     for agent, name in sorted(named):
         if name not in known:
-            raise Unusable(f"the agent {agent!r} delegates to {name!r}, and there is no such agent{did_you_mean(name, known)}", code="unknown_agent")
+            raise Unusable(
+                f"the agent {agent!r} delegates to {name!r}, and there is no such agent{did_you_mean(name, known)}",
+                code="unknown_agent",
+                hint="hand it to agents= too, or name it in [agents]",
+            )
         if name == agent:
             raise Unusable(f"{name!r} can't be its own delegate", code="malformed", hint="name another agent")
         if not is_delegate_name(name):

@@ -2,6 +2,7 @@
 
 import asyncio
 import enum
+import json
 import threading
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -34,6 +35,18 @@ class Box(msgspec.Struct):
 class Order(pydantic.BaseModel):
     item: str
     count: int = pydantic.Field(default=1, ge=1)
+
+
+class Parcel(msgspec.Struct, omit_defaults=True, tag="parcel"):
+    to: Point
+    fragile: bool = False
+    labels: set[str] = set()
+
+
+@tool
+def post(parcel: Parcel, stops: list[Point], order: Order, via: dict[str, Point] | None = None) -> str:
+    """Post a parcel."""
+    return f"{parcel} {stops} {order} {via}"
 
 
 @tool
@@ -88,6 +101,21 @@ def test_a_tool_is_still_the_function_it_was() -> None:
 def test_arguments_are_completed_in_the_schemas_order() -> None:
     assert restart_service.validate(b'{"region":"us", "service":"api"}') == b'{"service":"api","region":"us"}'
     assert restart_service.validate(b'{"service":"api"}') == b'{"service":"api","region":"eu-1"}'
+
+
+def test_every_default_that_will_run_is_shown_however_deep(place: Any) -> None:
+    """Of dataclasses, structs that omit them, and models; sets in one order: equal arguments are equal bytes in every process (P1, P4)."""
+    whole = post.validate(
+        b'{"order":{"item":"pen"},"stops":[{"x":1}],"parcel":{"to":{"x":2},"labels":["b","a","c"],"type":"parcel"},"via":{"k":{"x":3}}}'
+    )
+    assert json.loads(whole) == {
+        "parcel": {"type": "parcel", "to": {"x": 2, "y": 0}, "fragile": False, "labels": ["a", "b", "c"]},
+        "stops": [{"x": 1, "y": 0}],
+        "order": {"item": "pen", "count": 1},
+        "via": {"k": {"x": 3, "y": 0}},
+    }
+    assert post.validate(whole) == whole
+    assert '"fragile":false' in post.bind(whole, place.scene()).display
 
 
 @pytest.mark.parametrize(
@@ -257,6 +285,25 @@ def test_functions_a_model_could_not_call_are_refused_when_made() -> None:
         tool(free=["y"])(typed)
     with pytest.raises(Unusable):
         tool(name="no name")(typed)
+    with pytest.raises(Unusable, match="is no function"):
+        tool("restart")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("word", ["contract", "mode", "audience"])
+def test_a_word_that_means_nothing_is_refused_when_the_tool_is_made(word: str) -> None:
+    """`mode="always"` must not be taken for anything, the safe default included."""
+
+    def typed(x: int) -> None: ...
+
+    with pytest.raises(Unusable, match=f"'always' is no {word} of a tool"):
+        tool(**{word: "always"})(typed)
+
+
+def test_a_type_that_can_not_be_found_is_said() -> None:
+    def hidden(x: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(Unusable, match="Nowhere"):
+        tool(hidden)
 
 
 def test_other_code_is_another_definition() -> None:

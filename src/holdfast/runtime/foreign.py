@@ -1,13 +1,13 @@
 """
 A turn driven by somebody else's loop: Holdfast keeps its authority, its gates and its history; the model calls and the tools are theirs.
 
-    turn = await home.turn("ops/api", source=alice, text="restart the api")
-    gate = await turn.gate("restart_service", {"service": "api"})
-    if gate.waiting:
-        gate = await turn.wait(gate)          # parked, durably, until somebody answers
-    if gate.may_run:                          # ToolStarted is durable: run it now, once
-        await turn.record(gate, "ok", "restarted")
-    await turn.finish("done")
+    async with home.turn("ops/api", "restart the api", source=alice) as turn:
+        gate = await turn.gate("restart_service", {"service": "api"})
+        if gate.waiting:
+            gate = await turn.wait(gate)          # parked, durably, until somebody answers
+        if gate.may_run:                          # ToolStarted is durable: run it now, once
+            await turn.record(gate, "ok", "restarted")
+        await turn.finish("done")
 
 The loop holds the session's claim while it drives. If it dies, whoever drives next ends the turn as `loop_lost`, with started calls in doubt; a parked one stands.
 """

@@ -5,14 +5,14 @@ Pure: zones come in as a function, and now as a number. Whatever can't be taken 
 """
 
 import re
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from holdfast import limits
 from holdfast.errors import Unusable
 from holdfast.session.cron import cron_table
 from holdfast.session.schedule import Cron, Every, FindZone, Once, Schedule, instant_of, iso_minute, next_after, span_in_words
 
-_AT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?P<offset>Z|[+-]\d\d:\d\d)?\Z", re.ASCII)
+_AT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?P<offset>Z|[+-]\d\d:\d\d)?\Z", re.ASCII)
 _EVERY = re.compile(r"([1-9][0-9]{0,8})([smhdw])\Z")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _HORIZON_WORDS = f"{limits.REMINDER_HORIZON_SECONDS // 86400 // 366} years"
@@ -56,8 +56,8 @@ def _wrong(what: str, hint: str) -> Unusable:
 def _read_at(text: str, time_zone: str | None, find_zone: FindZone) -> Once:
     read = _AT.match(text)
     try:
-        moment = datetime.fromisoformat(text) if read is not None else None
-    except ValueError:
+        moment = _whole_second(datetime.fromisoformat(text)) if read is not None else None
+    except (ValueError, OverflowError):
         moment = None
     if read is None or moment is None:
         raise _wrong(
@@ -70,6 +70,11 @@ def _read_at(text: str, time_zone: str | None, find_zone: FindZone) -> Once:
     if time_zone is None:
         raise _wrong(f"at: {text!r} does not say in which time zone", f"write {text}Z, or name a time_zone such as Europe/Berlin")
     return Once(instant_of(moment, find_zone(time_zone)))
+
+
+def _whole_second(moment: datetime) -> datetime:
+    """The first one that is not before it: a reminder never comes early."""
+    return moment.replace(microsecond=0) + timedelta(seconds=1 if moment.microsecond else 0)
 
 
 def _read_every(text: str, time_zone: str | None) -> Every:

@@ -193,6 +193,9 @@ def read(*, now: int = ms("2026-11-16T12:00Z"), **given: str) -> Once | Every | 
         ({"at": "2026-11-17T09:00:00Z"}, Once(ms("2026-11-17T09:00Z"))),
         ({"at": "2026-11-17 09:00+01:00"}, Once(ms("2026-11-17T08:00Z"))),
         ({"at": "2026-11-17T09:00", "time_zone": "Europe/Berlin"}, Once(ms("2026-11-17T08:00Z"))),
+        ({"at": "2026-11-17T09:00:00.000Z"}, Once(ms("2026-11-17T09:00Z"))),
+        ({"at": "2026-11-17T08:59:59.000001+00:00"}, Once(ms("2026-11-17T09:00Z"))),  # never early
+        ({"at": "2026-11-17T08:59:59.5", "time_zone": "UTC"}, Once(ms("2026-11-17T09:00Z"))),
         ({"every": "90m"}, Every(5400, 0)),
         ({"every": "1w"}, Every(604800, 0)),
         ({"cron": "0  9 * * MON", "time_zone": "UTC"}, Cron("0 9 * * MON", "UTC")),
@@ -209,6 +212,8 @@ def test_a_schedule_is_read_as_it_is_meant(given: dict[str, str], expected: obje
         ({"at": "2026-11-17T09:00Z", "every": "1h"}, "at and every are given together", "exactly one"),
         ({"at": "tomorrow"}, "at: 'tomorrow' is no date and time", "2026-11-17T09:00:00Z"),
         ({"at": "2026-11-17"}, "at: '2026-11-17' is no date and time", "time_zone"),
+        ({"at": "2026-11-17T09:00.5Z"}, "at: '2026-11-17T09:00.5Z' is no date and time", "write"),
+        ({"at": "9999-12-31T23:59:59.9Z"}, "at: '9999-12-31T23:59:59.9Z' is no date and time", "write"),
         ({"at": "2026-02-30T09:00Z"}, "at: '2026-02-30T09:00Z' is no date and time", "write"),
         ({"at": "2026-11-17T09:00"}, "does not say in which time zone", "2026-11-17T09:00Z"),
         ({"at": "2026-11-17T09:00Z", "time_zone": "UTC"}, "time_zone: at", "'2026-11-17T09:00'"),

@@ -54,6 +54,8 @@ class Catalogue:
         """Make an object known, and return it behind our port. The same object again gets the same name."""
         if not is_foreign(model):
             ours = cast("Model", model)
+            if not isinstance(getattr(ours, "name", None), str):
+                raise Unusable(f"{model!r} is no model", code="unknown_model", hint="give a name such as 'demo', or a model of Pydantic AI")
             self._objects[ours.name] = (ours, ours)
             return ours
         name = base = f"{OBJECT_PREFIX}{model.model_id}"

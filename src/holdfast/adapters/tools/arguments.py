@@ -5,9 +5,10 @@ An `ArgumentTypes` is made once per tool from named types and defaults. It gives
 bytes into values or says which field is wrong. Pydantic is imported only if one of its models is among the types.
 """
 
+import dataclasses
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -41,9 +42,9 @@ class ArgumentTypes:
         return {name: getattr(values, name) for name in self._names}
 
     def normal(self, arguments: bytes) -> bytes:
-        """The arguments as they would run: defaults filled in, keys in the schema's order."""
+        """The arguments as they would run: defaults filled in at every depth, keys in the schema's order, sets sorted."""
         try:
-            encoded = msgspec.json.encode(self._decoded(arguments), enc_hook=_encode_foreign)
+            encoded = msgspec.json.encode(_whole(self._decoded(arguments)), enc_hook=_encode_foreign)
             strict_json(encoded, what="the arguments")  # a default, or a model's own dump, may hold what JSON can't
         except (TypeError, ValueError, Refused) as exc:
             raise InvalidArguments(f"the arguments can't be written down: {exc}") from exc
@@ -134,6 +135,33 @@ def _encode_foreign(value: Any) -> Any:
     if _is_pydantic_model(type(value)):
         return value.model_dump(mode="json")
     raise NotImplementedError
+
+
+def _whole(value: Any) -> Any:
+    """
+    The same value with nothing left unsaid. msgspec leaves out the defaults of a dataclass, and of a struct with `omit_defaults`: they would run, and
+    nobody would have been shown them.
+    """
+    match value:
+        case msgspec.Struct():
+            config = value.__struct_config__
+            fields = [(field.encode_name, _whole(getattr(value, field.name))) for field in msgspec.structs.fields(value)]
+            tag = [] if config.tag is None else [(config.tag_field or "type", config.tag)]
+            return [each for _, each in [*tag, *fields]] if config.array_like else _said([*tag, *fields])
+        case list() | tuple():
+            return [_whole(each) for each in value]
+        case set() | frozenset():
+            return sorted(map(_whole, value), key=lambda each: msgspec.json.encode(each, enc_hook=_encode_foreign))
+        case dict():
+            return {key: _whole(each) for key, each in value.items()}
+        case _ if dataclasses.is_dataclass(value):
+            return _said([(field.name, _whole(getattr(value, field.name, msgspec.UNSET))) for field in dataclasses.fields(value)])
+        case _:
+            return value
+
+
+def _said(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: each for name, each in pairs if each is not msgspec.UNSET}
 
 
 def _unknown_field(info: msgspec.inspect.Type, raw: Any, at: str) -> str | None:

@@ -55,6 +55,11 @@ class PythonTool(Generic[_P, _R]):
         timeout_seconds: float | None,
         background: bool = False,
     ) -> None:
+        if not callable(function):
+            raise Unusable(f"{function!r} is no function", hint="write @holdfast.tool above a function, or @holdfast.tool(name=...)")
+        for what, word, words in (("contract", contract, Contract), ("mode", mode, Mode), ("audience", audience, Audience)):
+            if word not in (known := typing.get_args(words)):
+                raise Unusable(f"{word!r} is no {what} of a tool", hint=f"use {', '.join(known)}")
         functools.update_wrapper(self, function)
         self._function = function
         self._timeout_seconds = timeout_seconds
@@ -210,7 +215,8 @@ def tool(
     Make a function a tool that asks first and never runs twice, unless told otherwise.
 
     `contract` says what may happen after a crash: `once` (in doubt), `idempotent` (run again with the same key), `pure` (run again freely).
-    `mode="auto"` runs without asking; `free` names parameters that a remembered approval need not bind. With `background=True` every call goes on as a job, a task
+    `mode="auto"` runs without asking. `audience` is the widest circle whose turns may use it: `personal` alone, `team`, or `public`.
+    `free` names parameters that a remembered approval need not bind. With `background=True` every call goes on as a job, a task
     of this program: the turn goes on at once, and the result comes back as a message of its own.
 
     >>> @tool(contract="pure", mode="auto")
@@ -240,7 +246,12 @@ def tool(
 
 def _parameters(function: Callable[..., Any], name: str) -> tuple[dict[str, tuple[Any, Any]], str | None]:
     """(name -> type and default, the parameter that takes the ToolCall)."""
-    hints = typing.get_type_hints(function, include_extras=True)
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except NameError as exc:
+        raise Unusable(
+            f"a type of {name} is not known here: {exc}", hint="its annotations must be importable from its module, not names inside of a function"
+        ) from exc
     fields: dict[str, tuple[Any, Any]] = {}
     injected: str | None = None
     for parameter in inspect.signature(function).parameters.values():

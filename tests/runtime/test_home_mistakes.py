@@ -1,0 +1,84 @@
+"""What a program hands to the library by mistake: said in our words, with the next step, before anything is written."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.testing import ManualClock, open_in_memory
+
+ALICE = holdfast.MessageSource.local("alice")
+
+
+@holdfast.tool
+def pay(amount: int) -> str:
+    """Pay somebody."""
+    return f"{amount} paid"
+
+
+BANK = holdfast.Agent("bank", model="demo", tools=[pay])
+
+
+@pytest.mark.parametrize(
+    ("agents", "said"),
+    [
+        (BANK, "agents is no list of agents"),
+        (["bank"], "agents is no list of agents"),
+        ([holdfast.Agent("bank ", tools=[pay])], "'bank ' is no name for an agent"),
+        ([holdfast.Agent("bank", tools=["nwo"])], "no such built-in tool; did you mean 'now'?"),
+        ([holdfast.Agent("bank", tools=[print])], "is no tool"),
+        ([holdfast.Agent("bank", model=42)], "42 is no model"),
+        ([BANK, holdfast.Agent("bank")], "two agents are called 'bank'"),
+    ],
+)
+def test_an_agent_that_could_not_do_what_its_author_counts_on_is_refused(agents: Any, said: str) -> None:
+    with pytest.raises(holdfast.Unusable) as refused:
+        holdfast.open("never-made", agents=agents)
+    assert said in refused.value.message
+    assert refused.value.hint
+
+
+def test_a_tool_may_be_named_that_another_agent_has() -> None:
+    holdfast.open("never-made", agents=[BANK, holdfast.Agent("teller", tools=["pay", "now", "bot:other"])])
+
+
+def test_a_name_is_no_source_and_an_id_is_no_approval() -> None:
+    """A person is never made up from a string, and no answer is taken to what was not seen (P1, P3)."""
+
+    async def story() -> None:
+        async with open_in_memory(agents=[BANK]) as home:
+            waiting = await home.send("bank/may", "pay amount=100", source=ALICE)
+            wrong: Any = "alice"
+            id_alone: Any = waiting.approvals[0].id
+            for mistake in (
+                home.send("bank/may", "hello", source=wrong),
+                home.answer(waiting.approvals[0], "approve_once", by=wrong),
+                home.answer(id_alone, "approve_once", by=ALICE),
+                home.cancel("bank/may", by=wrong),
+                home.remind("bank/may", "hello", source=wrong, every="1h"),
+                home.cancel_reminder("r-1", by=wrong),
+                home.revoke("g-1", by=wrong),
+                home.jobs(by=wrong),
+            ):
+                with pytest.raises(holdfast.Unusable) as refused:
+                    await mistake
+                assert refused.value.code == "malformed"
+                assert "MessageSource.local" in refused.value.hint or "home.approval(ID)" in refused.value.hint
+            assert [each.state for each in await home.approvals()] == ["requested"]
+
+    asyncio.run(story())
+
+
+def test_a_reminder_takes_a_time_as_python_has_it() -> None:
+    """With its microseconds; it is due at the next whole second, never early."""
+
+    async def story() -> None:
+        clock = ManualClock()
+        async with open_in_memory(agents=[BANK], clock=clock) as home:
+            moment = datetime.fromtimestamp(clock.now_ms() / 1000, UTC).replace(microsecond=1) + timedelta(hours=1)
+            made = await home.remind("bank/may", "hello", source=ALICE, at=moment)
+            assert datetime.fromisoformat(made.next_at) == moment.replace(microsecond=0) + timedelta(seconds=1)
+
+    asyncio.run(story())

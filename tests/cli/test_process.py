@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.output import error_from_os, exit_code_of
+from holdfast.session.rendering import read_back
 from tests.cli.conftest import COMMAND, Cli, everything_below
 
 HEAVY = ("pydantic", "pydantic_ai", "openai", "anthropic", "starlette", "uvicorn", "httpx", "psycopg", "mcp", "rich", "prompt_toolkit", "tree_sitter")
@@ -45,6 +46,22 @@ def test_a_closed_stdout_is_no_error_either(cli: Cli) -> None:
     done = subprocess.run(["sh", "-c", f"exec {words} >&-"], cwd=cli.cwd, env=cli.env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert cli.json("sessions", "show", "notes")["turns"] == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_locale_that_is_not_utf8_changes_no_json_and_makes_no_two_prompts_alike(cli: Cli, encoding: str) -> None:
+    """JSON is UTF-8 everywhere; for people a letter that is not there is written as rendering writes it, and reads back to what runs (P4)."""
+    asked = r"echo gr\xfc\u00fc grüße 漢字 😀"
+    env = {**cli.env, "PYTHONIOENCODING": encoding}
+
+    def told(*words: str) -> bytes:
+        return subprocess.run([*COMMAND, *words], cwd=cli.cwd, env=env, capture_output=True, timeout=60, check=False).stdout
+
+    first = json.loads(told("--json", "send", "notes", f"run: {asked}").decode("utf-8"))
+    (approval,) = first["approvals"]
+    assert approval["arguments"]["command"] == asked
+    shown = next(line for line in told("approvals", "show", approval["id"]).decode(encoding).splitlines() if line.startswith("| echo"))
+    assert read_back(shown.removeprefix("| ")) == asked
 
 
 def test_output_that_can_not_be_written_is_said(cli: Cli) -> None:

@@ -6,6 +6,7 @@ Nothing of a model's or a tool's text reaches a terminal as a control sequence. 
 and the exit code says so.
 """
 
+import codecs
 import errno
 import os
 import sys
@@ -34,6 +35,7 @@ _EXIT_OF_CODE = {"sealed": 4, "not_saved": 5, "busy": 5, "in_doubt": 5, "append_
 _FITTED_ROWS_MAX = 500  # more than anyone reads without a pager; fitting ten thousand to a terminal's width takes seconds
 
 _SHOWN_AS_IS = frozenset("\n\t")
+_AS_ESCAPES = "holdfast_escapes"
 
 
 def exit_code_of(error: HoldfastError) -> int:
@@ -95,7 +97,7 @@ class Output:
         self.closed = False
 
     def object(self, value: Any) -> None:
-        """One JSON object on a line of its own."""
+        """One JSON object on a line of its own: UTF-8, as JSON is, whatever the locale says of text."""
         self._written(lambda stream: _write_json(value, stream))
 
     def result(self, value: Any, text: str) -> None:
@@ -131,7 +133,12 @@ class Output:
 
     def stored(self, lines: Iterable[bytes]) -> None:
         """Bytes as they are stored, and nothing else."""
-        self._written(lambda stream: stream.buffer.writelines(lines))
+
+        def write(stream: TextIO) -> None:
+            stream.flush()
+            stream.buffer.writelines(lines)
+
+        self._written(write)
 
     def _write(self, text: str) -> None:
         self._written(lambda stream: stream.write(text))
@@ -172,10 +179,10 @@ def _encoded(value: Any) -> bytes:
 
 
 def _write_json(value: Any, stream: TextIO) -> None:
-    """JSON is UTF-8 already: where the stream is too, megabytes of it are not made into text and back."""
+    """JSON is UTF-8, whatever the stream says of text; and megabytes of it are not made into text and back."""
     data = _encoded(value)
     raw = getattr(stream, "buffer", None)
-    if raw is None or stream.encoding.lower() != "utf-8":
+    if raw is None:
         stream.write(data.decode() + "\n")
         return
     stream.flush()
@@ -201,9 +208,22 @@ def _whole(value: Any) -> Any:
 
 def prepare_streams() -> None:
     """What can't be encoded is shown as an escape, never a reason to fail after the work was done."""
+    codecs.register_error(_AS_ESCAPES, _escapes)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors=_AS_ESCAPES)
+
+
+def _escapes(error: UnicodeError) -> tuple[str, int]:
+    """
+    As rendering writes them, with four digits or eight: it doubles a backslash that would read like one, so two prompts look the same nowhere.
+
+    `backslashreplace` would write two digits where they do, which a command may hold as it is.
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = map(ord, error.object[error.start : error.end])
+    return "".join(f"\\u{each:04x}" if each <= 0xFFFF else f"\\U{each:08x}" for each in missing), error.end  # noqa: PLR2004  # the basic plane
 
 
 def _write_quietly(text: str, stream: IO[str] | None) -> None:

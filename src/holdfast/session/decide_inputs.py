@@ -115,7 +115,8 @@ def flaw_of_text(text: str) -> Refused | None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        return Refused("the message holds half a character (a lone surrogate)", code="malformed", hint="send well-formed Unicode text")
+        hint = "send well-formed Unicode text; a terminal needs a UTF-8 locale, such as LANG=C.UTF-8"
+        return Refused("the message holds half a character (a lone surrogate)", code="malformed", hint=hint)
     if not text.strip():
         return Refused("the message is empty", code="malformed", hint="say what the turn should be about")
     if size > limits.INPUT_TEXT_BYTES_MAX:

@@ -5,6 +5,7 @@ Screenshots are kept in tests/artefacts.
 """
 
 import json
+import os
 import re
 import tempfile
 from collections.abc import Callable, Generator, Iterator
@@ -464,6 +465,26 @@ def test_edit_question_grant_and_revoke_through_the_page(gateway: Gateway, tab: 
     page.get_by_role("button", name="Ask again from now on").click()
     expect(page.locator(".grant")).to_have_count(0)
     assert client.get("/v1/grants").json()["grants"] == []
+
+
+def test_a_job_is_told_as_going_on_until_it_is_over_and_what_would_run_is_read_from_the_left(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    """Its call has a result at once, which is no outcome of the job. Words of a command stay whole; only what people say has a direction of its own."""
+    os.mkfifo(gateway.work / "hold")
+    gateway.start()
+    alice = tab(gateway, size="phone").sign_in(gateway.token("alice"))
+    page = alice.go("#/s/ops/job")
+    page.fill("#say", "shell command='grep --only-matching held ./hold' background=true")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".call .prompt .option")
+    assert page.locator(".display .word", has_text=re.compile(r"^--only-matching$")).count() == 1
+    directions = "all => [...new Set(all.map((each) => getComputedStyle(each).unicodeBidi))]"
+    assert page.locator(".display, .display > span, .display .word").evaluate_all(directions) == ["isolate-override"]
+    assert page.locator(".msg .text").evaluate_all(directions) == ["plaintext"]
+    alice.settled()
+    page.locator("[data-option=approve_once]").click()
+    expect(page.locator(".call .chip-state")).to_have_text("goes on in the background · alice")
+    (gateway.work / "hold").write_text("held no more")
+    expect(page.locator(".call .chip-state").first).to_contain_text("ran in")
 
 
 def _records(gateway: Gateway, client: Any, session: str) -> list[Any]:

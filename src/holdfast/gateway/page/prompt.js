@@ -239,5 +239,10 @@ export class PromptCard {
 function lines(display) {
   const all = display.split("\n");
   if (!all.some((line) => line.startsWith("| "))) return display;
-  return all.map((line, at) => [at ? "\n" : null, h("span", { class: line.startsWith("| ") ? "exact" : /^(! |UNCONFINED)/.test(line) ? "warn" : "label" }, line)]);
+  return all.map((line, at) => [at ? "\n" : null, h("span", { class: line.startsWith("| ") ? "exact" : /^(! |UNCONFINED)/.test(line) ? "warn" : "label" }, words(line))]);
+}
+
+// Spaces stay what they are; each word is kept together, so that the end of a line is never taken for one of them.
+function words(line) {
+  return line.split(/( +)/).map((part) => (part === "" || part.startsWith(" ") ? part : h("span", { class: "word" }, part)));
 }

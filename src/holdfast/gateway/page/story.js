@@ -177,11 +177,22 @@ export class Story {
 
   turn_parked() {}
 
-  job_submitted(turn, body, at) { turn.items.push({ kind: "note", text: `${body.tool} goes on in the background as ${body.job}.`, at }); }
+  // The call has its result at once, which is that the job goes on; what came of the job itself is told when it is over.
+  job_submitted(turn, body, at) {
+    const call = turn.calls.get(body.call);
+    if (call) call.job = { id: body.job, outcome: null, endedAt: null };
+    const began = turn.marks.findLast((mark) => mark.kind === "ran");
+    if (began) began.label = `${body.tool}, in the background`;
+    turn.items.push({ kind: "note", text: `${body.tool} goes on in the background as ${body.job}.`, at });
+  }
 
   job_cancelled(turn, body, at) { turn.items.push({ kind: "note", text: `${body.by} asked for ${body.job} to be stopped.`, at }); }
 
-  job_ended(turn, body, at) { turn.items.push({ kind: "note", text: `${body.job} is over: ${body.outcome}.`, at }); }
+  job_ended(turn, body, at) {
+    const call = [...turn.calls.values()].find((each) => each.job?.id === body.job);
+    if (call) call.job = { ...call.job, outcome: body.outcome, endedAt: at };
+    turn.items.push({ kind: "note", text: `${body.job} is over: ${body.outcome}.`, at });
+  }
 
   turn_resumed(turn, body, at) {
     if (body.after === "crash") {

@@ -165,9 +165,12 @@ export class Talk {
   }
 
   call(turn, call) {
-    const state = STATES[call.state] || call.state;
-    const tone = { ok: "good", running: "live", waiting: "wait", approved: "good", error: "bad", denied: "bad", in_doubt: "bad", voided: "bad", expired: "bad", timed_out: "bad", unattended: "bad" }[call.state] || "";
-    const took = call.startedAt && call.endedAt && call.state !== "in_doubt" ? ` in ${span(call.endedAt - call.startedAt)}` : "";
+    const goesOn = Boolean(call.job) && call.state === "ok";  // a job: the call's own result says only that it began
+    const outcome = goesOn ? call.job.outcome ?? "running" : call.state;
+    const state = goesOn && !call.job.outcome ? "goes on in the background" : STATES[outcome] || outcome;
+    const tone = { ok: "good", running: "live", waiting: "wait", approved: "good", error: "bad", denied: "bad", in_doubt: "bad", voided: "bad", expired: "bad", timed_out: "bad", unattended: "bad" }[outcome] || "";
+    const endedAt = goesOn ? call.job.endedAt : call.endedAt;
+    const took = call.startedAt && endedAt && outcome !== "in_doubt" ? ` in ${span(endedAt - call.startedAt)}` : "";
     const by = call.by && call.by !== "policy" ? ` · ${call.by}` : "";
     const shown = call.result ?? call.output;
     const key = call.call;

@@ -36,6 +36,8 @@ _FITTED_ROWS_MAX = 500  # more than anyone reads without a pager; fitting ten th
 
 _SHOWN_AS_IS = frozenset("\n\t")
 _AS_ESCAPES = "holdfast_escapes"
+_GAP = "  "
+_LAST_COLUMN_LEAST = 16  # narrower than this, folded text is a ladder of syllables
 
 
 def exit_code_of(error: HoldfastError) -> int:
@@ -249,20 +251,37 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     if sys.stdout is not None and sys.stdout.isatty() and len(rows) <= _FITTED_ROWS_MAX:
         return _rich_table(heads, rows)
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (heads, *rows)]
+    lines = [_GAP.join(map(str.ljust, row, widths)).rstrip() for row in (heads, *rows)]
     return "\n".join(lines) + "\n"
 
 
 def _rich_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rich knows the terminal's width, and about NO_COLOR."""
+    """
+    Rich knows the terminal's width, and about NO_COLOR. Nothing is cut off: an id is there to be copied, and a detail to be read.
+
+    Only the last column is folded; where the others leave it no room, each row is a few lines of its own.
+    """
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*heads, box=None, pad_edge=False, header_style="bold")
+    console = Console()
+    widths = [max(cell_len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
+    if sum(widths[:-1]) + len(_GAP) * (len(widths) - 1) + min(widths[-1], _LAST_COLUMN_LEAST) > console.width:
+        return "".join(_block(heads, row) for row in rows)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in heads[:-1]:
+        table.add_column(head, no_wrap=True)
+    table.add_column(heads[-1], overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    console = Console()
     with console.capture() as captured:
         console.print(table)
     return captured.get()
+
+
+def _block(heads: Sequence[str], row: Sequence[str]) -> str:
+    width = max(map(len, heads[1:]), default=0)
+    told = [f"{_GAP}{head.lower().ljust(width)}{_GAP}{cell}" for head, cell in zip(heads[1:], row[1:], strict=True) if cell]
+    return "\n".join([row[0], *told]) + "\n"

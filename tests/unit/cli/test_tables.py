@@ -1,0 +1,27 @@
+"""Lists for people: nothing that they need to copy is cut off, however narrow the terminal."""
+
+import pytest
+
+from holdfast.cli import output
+
+HEADS = ("ID", "SESSION", "MAY ANSWER", "WHAT")
+ROW = ("a-3qi4jqm4tbv33rvamp6jp7hkp4", "ops/api", "alice, bob", "echo " + "x" * 60 + " done")
+
+
+def shown(columns: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    return output._rich_table(HEADS, [ROW])
+
+
+@pytest.mark.parametrize("columns", [200, 100, 80, 66, 65, 40, 20])
+def test_every_cell_is_there_whole_in_a_terminal_of_any_width(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = shown(columns, monkeypatch)
+    assert [cell for cell in ROW[:-1] if cell not in text] == []
+    assert "\u2026" not in text
+    assert text.count("x") == 60
+
+
+def test_where_the_last_column_has_no_room_a_row_is_lines_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown(60, monkeypatch).splitlines() == [ROW[0], "  session     ops/api", "  may answer  alice, bob", f"  what        {ROW[3]}"]
+    assert shown(80, monkeypatch).splitlines()[0].split() == ["ID", "SESSION", "MAY", "ANSWER", "WHAT"]

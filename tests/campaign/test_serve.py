@@ -5,12 +5,13 @@ Here a bounded part; the whole in `make test-long` and by `python -m holdfast.te
 """
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from holdfast.testing.campaign import Case, Verdict, campaign
 from holdfast.testing.serve_campaign import CALLS, ServeRig, plan
+from holdfast.testing.sweeping import Case, Verdict, campaign
 from holdfast.testing.syscalls import Fault
 
 DISTURBED = [
@@ -51,6 +52,7 @@ def test_a_disturbed_server_keeps_every_promise(tmp_path: Path, needs: Callable[
 def test_a_server_disturbed_anywhere_keeps_every_promise(tmp_path: Path, needs: Callable[[str], str], call: str) -> None:
     """Every place of every call, with every harm."""
     strace = needs("strace")
-    cases = list(plan(ServeRig(tmp_path / "counting", strace), calls=[call]))
+    with closing(ServeRig(tmp_path / "counting", strace)) as counting:
+        cases = list(plan(counting, calls=[call]))
     assert cases
     assert problems(campaign(cases, tmp_path, strace, rig=ServeRig)) == []

@@ -5,11 +5,13 @@ Here a bounded part, spread evenly, with every write and sync of the journal; th
 """
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from holdfast.testing.campaign import CALLS, Case, Rig, Verdict, campaign, harms_for, plan
+from holdfast.testing.campaign import CALLS, Rig, harms_for, plan
+from holdfast.testing.sweeping import Case, Verdict, campaign
 from holdfast.testing.syscalls import LIMIT, Fault
 
 # An answer is four commits, each a write, a sync and the anchor's write, and the anchor's sync; with `shell` five. Kills at all of them, each error at some.
@@ -50,7 +52,7 @@ def problems(verdicts: list[Verdict]) -> list[str]:
 @pytest.mark.parametrize("cases", [KILLED, REFUSED], ids=["killed", "refused"])
 def test_a_disturbed_turn_keeps_every_promise(tmp_path: Path, needs: Callable[[str], str], cases: list[Case]) -> None:
     """D1, D2, D5, T1, T2, A1, P11: acknowledged is a subset of recovered, one effect at most, and the turn is finished in the end."""
-    verdicts = campaign(cases, tmp_path, needs("strace"))
+    verdicts = campaign(cases, tmp_path, needs("strace"), rig=Rig)
     assert problems(verdicts) == []
     assert sum(verdict.hit for verdict in verdicts) >= len(cases) // 3, "the faults must be felt"
 
@@ -62,9 +64,10 @@ def test_a_disturbed_turn_keeps_every_promise(tmp_path: Path, needs: Callable[[s
 def test_a_turn_disturbed_anywhere_keeps_every_promise(tmp_path: Path, needs: Callable[[str], str], call: str) -> None:
     """Every place of every call, with every harm."""
     strace = needs("strace")
-    cases = [each for each in plan(Rig(tmp_path / "counting", strace), calls=[call]) if each.fault.call == call]
+    with closing(Rig(tmp_path / "counting", strace)) as counting:
+        cases = [each for each in plan(counting, calls=[call]) if each.fault.call == call]
     assert cases
-    assert problems(campaign(cases, tmp_path, strace)) == []
+    assert problems(campaign(cases, tmp_path, strace, rig=Rig)) == []
 
 
 def test_every_harm_of_the_list_is_planned() -> None:

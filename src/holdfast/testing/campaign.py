@@ -4,36 +4,26 @@ The Nth-syscall campaign: a real process runs a full approval turn through the c
 the journal holds and nobody is accused, what was acknowledged is there, the tool ran once at most and only after its durable consent, authority is what it was,
 what was said agrees with what is kept, and sending, resuming and answering again finish the turn. No traceback, no hang, no exit code outside the contract.
 
-`python -m holdfast.testing.campaign` sweeps everything, with a progress bar and a table at the end; `--every N` takes each Nth place.
+`python -m holdfast.testing.campaign` sweeps everything; see `sweeping`.
 """
 
-import argparse
 import asyncio
 import json
 import os
 import shutil
 import sys
-import tempfile
-import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.testing.history import History, read_history
 from holdfast.testing.promises import PromiseBroken
-from holdfast.testing.syscalls import LIES, LIMIT, Fault, Said, calls_in, run
-
-Phase = Literal["send", "answer", "serve"]
-"""Which command is disturbed; `serve` is the gateway, with a client that does both (see `serve_campaign`)."""
-Tool = Literal["act", "shell"]
+from holdfast.testing.sweeping import Case, Phase, Tool, Verdict, sweep
+from holdfast.testing.syscalls import LIES, LIMIT, Fault, Said, busiest
+from holdfast.testing.warm import Warm, run_warm
 
 SESSION = "ops/api"
-WORKERS = 2  # processes at once; each case is mostly one process starting after another
 TIMEOUT_SECONDS = 60.0  # a clean command takes half a second; one that takes this long hangs
 CALLS = (
     "pwrite64",
@@ -75,25 +65,6 @@ ops = holdfast.Agent("ops", model="demo", tools=[act, "shell"])
 _ARGUMENTS: dict[Tool, dict[str, str]] = {"act": {"what": "it"}, "shell": {"command": "echo ran >> ran.txt"}}
 
 
-class Case(NamedTuple):
-    tool: Tool
-    phase: Phase
-    fault: Fault
-
-    def __str__(self) -> str:
-        return f"{self.tool}, {self.phase}: {self.fault}"
-
-
-class Verdict(NamedTuple):
-    """`problems` is empty when every promise was kept. `hit`: the command did not simply do its work."""
-
-    case: Case
-    problems: tuple[str, ...]
-    hit: bool
-    in_doubt: bool
-    sealed: bool
-
-
 class Rig:
     """One folder in which cases are run, one after the other: a workspace, a home, and homes kept as they are when a prompt waits."""
 
@@ -110,11 +81,15 @@ class Rig:
         self.env["PYTHONDONTWRITEBYTECODE"] = "1"  # or a fault would be baked into what Python keeps of our modules
         self._paths = [self.home / each for each in _PLACES]
         self._parked: dict[Tool, str] = {}
+        self._warm = Warm(env=self.env, cwd=self.workspace)
+
+    def close(self) -> None:
+        self._warm.close()
 
     # --- commands
 
     def _words(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "holdfast", "--json", "--app", "bot:ops", *words]
+        return ["--json", "--app", "bot:ops", *words]
 
     def _sending(self, tool: Tool) -> list[str]:
         model = f"script:{self.workspace / tool}.jsonl"
@@ -123,8 +98,8 @@ class Rig:
     def _answering(self, approval: str) -> list[str]:
         return self._words("approvals", "answer", approval, "approve_once", "--as", "alice", "--answer-id", "mine")
 
-    def say(self, words: Sequence[str], fault: Fault | None = None) -> Said:
-        return run(self._strace, words, fault, paths=self._paths, env=self.env, cwd=self.workspace, timeout_seconds=TIMEOUT_SECONDS)
+    def say(self, words: Sequence[str], fault: Fault | None = None, *, trace: tuple[str, Path] | None = None) -> Said:
+        return run_warm(self._warm, self._strace, words, fault, paths=self._paths, timeout_seconds=TIMEOUT_SECONDS, trace=trace)
 
     def ran(self) -> int:
         path = self.workspace / "ran.txt"
@@ -157,8 +132,9 @@ class Rig:
 
     def places(self, tool: Tool, phase: Phase, call: str) -> int:
         """How many calls of this kind there are to disturb."""
-        words = self.begin(tool, phase)
-        return calls_in(self._strace, words, call, trace=self.folder / "trace", paths=self._paths, env=self.env, cwd=self.workspace)
+        trace = self.folder / "trace"
+        self.say(self.begin(tool, phase), trace=(call, trace))
+        return busiest(trace)
 
     # --- one case
 
@@ -196,7 +172,7 @@ class Rig:
         said = self.say(words)
         yield from _problems_of_words(said, lied=lied)
         if said.code not in {0, 3} and not lied:
-            yield f"{words[6:8]} afterwards exits {said.code}: {said.out}{said.err}"
+            yield f"{words[3:5]} afterwards exits {said.code}: {said.out}{said.err}"
 
 
 _PLACES = (
@@ -319,107 +295,8 @@ def plan(rig: Rig, *, tools: Iterable[Tool] = ("act", "shell"), calls: Iterable[
             yield from (Case(tool, phase, Fault(LIMIT, "short", when)) for when in _LIMITS)
 
 
-class Judge(Protocol):
-    def judge(self, case: Case) -> Verdict: ...
-
-
-R = TypeVar("R", bound=Judge)
-
-
-def campaign(
-    cases: Sequence[Case],
-    folder: Path,
-    strace: str,
-    *,
-    rig: Callable[[Path, str], Judge] = Rig,
-    workers: int = WORKERS,
-    on_verdict: Callable[[Verdict], None] | None = None,
-) -> list[Verdict]:
-    """All of them, a few at a time."""
-    rigs: SimpleQueue[Judge] = SimpleQueue()
-    for number in range(workers):
-        rigs.put(rig(folder / f"worker-{number}", strace))
-    told = threading.Lock()
-
-    def judge(case: Case) -> Verdict:
-        judging = rigs.get()
-        try:
-            verdict = judging.judge(case)
-        finally:
-            rigs.put(judging)
-        with told:
-            if on_verdict is not None:
-                on_verdict(verdict)
-        return verdict
-
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(judge, cases))
-
-
 def main(arguments: list[str] | None = None) -> int:
     return sweep(arguments, name="campaign", rig=Rig, plan=lambda rig, calls, tools: plan(rig, tools=tools, calls=calls), calls=CALLS)
-
-
-def sweep(
-    arguments: list[str] | None,
-    *,
-    name: str,
-    rig: Callable[[Path, str], R],
-    plan: Callable[[R, list[str], list[Tool]], Iterable[Case]],
-    calls: Sequence[str],
-) -> int:
-    """A campaign as a program: a bar while it runs, what was broken as it is found, a table in the end."""
-    from rich.console import Console
-    from rich.progress import Progress
-    from rich.table import Table
-
-    parser = argparse.ArgumentParser(prog=name, description="Something goes wrong at every system call of an approval turn.")
-    parser.add_argument("--every", type=int, default=1, help="only each Nth case")
-    parser.add_argument("--calls", nargs="*", default=list(calls), help="only these kinds of calls")
-    parser.add_argument("--tools", nargs="*", default=["act", "shell"], choices=["act", "shell"])
-    parser.add_argument("--harms", nargs="*", help="only these")
-    options = parser.parse_args(arguments)
-    console = Console(stderr=True)
-    strace = shutil.which("strace")
-    if strace is None:
-        console.print("strace is not installed")
-        return 2
-    with tempfile.TemporaryDirectory(prefix="holdfast-campaign-") as where, Progress(console=console) as progress:
-        folder, began = Path(where), time.monotonic()
-        cases = list(plan(rig(folder / "counting", strace), options.calls, options.tools))
-        if options.harms:
-            cases = [each for each in cases if each.fault.harm in options.harms]
-        cases = cases[:: options.every]
-        bar = progress.add_task("cases", total=len(cases))
-
-        def tell(verdict: Verdict) -> None:
-            progress.advance(bar)
-            for problem in verdict.problems:
-                progress.console.print(f"{verdict.case}: {problem}", markup=False)
-
-        verdicts = campaign(cases, folder, strace, rig=rig, on_verdict=tell)
-    table = Table("call", "harm", "cases", "hit", "in doubt", "sealed", "broken promises")
-    for row in summary(verdicts):
-        table.add_row(*row)
-    Console().print(table)
-    bad = sum(bool(each.problems) for each in verdicts)
-    Console().print(f"{len(verdicts)} cases, {bad} with a broken promise, {time.monotonic() - began:.0f} s")
-    return 1 if bad else 0
-
-
-def summary(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
-    columns: dict[str, Callable[[Verdict], bool]] = {
-        "cases": lambda _: True,
-        "hit": lambda each: each.hit,
-        "in doubt": lambda each: each.in_doubt,
-        "sealed": lambda each: each.sealed,
-        "broken": lambda each: bool(each.problems),
-    }
-    counted: dict[tuple[str, str], Counter[str]] = {}
-    for each in verdicts:
-        key = each.case.fault.call.partition(",")[0], each.case.fault.harm
-        counted.setdefault(key, Counter()).update(name for name, counts in columns.items() if counts(each))
-    return [(call, harm, *(str(row[name]) for name in columns)) for (call, harm), row in counted.items()]
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ The client sends a message under a key, waits for the prompt, answers it under a
 killed, if it still lives, and a new one is started on the same home without faults; the client does it all again with the same key and id. In the end:
 what was acknowledged is there, the tool ran once at most and after its durable consent, authority is what it was, nobody is accused, and the turn is finished.
 
-`python -m holdfast.testing.serve_campaign` sweeps everything, with a progress bar and a table at the end; `--every N` takes each Nth place.
+`python -m holdfast.testing.serve_campaign` sweeps everything; see `sweeping`.
 """
 
 import asyncio
@@ -14,26 +14,26 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from holdfast.errors import HoldfastError
 from holdfast.gateway.tokens import TokenBook
-from holdfast.testing.campaign import BOT, Case, Verdict, authority_problems, ended_problems, harms_for, is_sealed, sweep
+from holdfast.testing.campaign import BOT, authority_problems, ended_problems, harms_for, is_sealed
 from holdfast.testing.history import History, read_history
 from holdfast.testing.promises import PromiseBroken
-from holdfast.testing.syscalls import LIES, Fault, busiest, limited, tracing
+from holdfast.testing.sweeping import Case, Verdict, sweep
+from holdfast.testing.syscalls import LIES, Fault, attached, busiest
+from holdfast.testing.warm import Started, Warm
 from holdfast.wiring import open_service
 
 SESSION = "ops/api"
 CALLS = ("pwrite64", "fdatasync", "fsync", "write", "rename,renameat,renameat2", "ftruncate", "openat", "unlink,unlinkat,rmdir", "flock")
 KEY, ANSWER = "the-one-message", "the-one-answer"
-STARTS_SECONDS_MAX = 60.0  # half a second on an idle machine, three under strace
 DISTURBED_SECONDS_MAX = 8.0  # for one step of a disturbed server; one that says that it can't go on is not waited for
 CALM_SECONDS_MAX = 90.0
 _CONTRACT = frozenset({0, 1, 2, 4, 5, 6})
@@ -55,25 +55,14 @@ class Told:
 class Served:
     """One `holdfast serve`, under a fault or not."""
 
-    def __init__(self, rig: "ServeRig", words: list[str], prefix: list[str], log: Path, limit: int | None) -> None:
-        self._log = log
-        with log.open("w") as err:
-            self.process = subprocess.Popen(  # noqa: S603
-                [*prefix, *words],
-                env=rig.env,
-                cwd=rig.workspace,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=err,
-                text=True,
-                start_new_session=True,
-                preexec_fn=limited(limit),  # noqa: PLW1509  # a limit can be set in no other way
-            )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()  # the address, or nothing when it has ended
-        self.out = line
-        self.port = int(json.loads(line)["url"].rpartition(":")[2]) if line.startswith('{"url"') and line.endswith("\n") else None
-        self._token = rig.token
+    def __init__(self, process: Started, tracer: AbstractContextManager[None], out: IO[str], log: Path, token: str) -> None:
+        self.process, self._log, self._token = process, log, token
+        self._held = ExitStack()
+        self._held.enter_context(out)
+        self._held.enter_context(tracer)
+        process.go()
+        self.out = out.readline()  # the address, or nothing when it has ended
+        self.port = int(json.loads(self.out)["url"].rpartition(":")[2]) if self.out.startswith('{"url"') and self.out.endswith("\n") else None
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")
@@ -99,19 +88,16 @@ class Served:
         finally:
             connection.close()
 
-    def stop(self) -> int:
-        """In order, as an operator does."""
-        with suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGTERM)
+    def stop(self) -> int | None:
+        """In order, as an operator does; None when it does not stop."""
+        self.process.signal_all(signal.SIGTERM)
         return self.process.wait(CALM_SECONDS_MAX)
 
     def kill(self) -> None:
-        """All of it, the tracer and the tool included."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        """All of it; the tracer goes with it."""
+        self.process.signal_all(signal.SIGKILL)
         self.process.wait(CALM_SECONDS_MAX)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        self._held.close()
 
 
 class ServeRig:
@@ -129,6 +115,10 @@ class ServeRig:
         self.env |= {"HOLDFAST_HOME": str(self.home), "PYTHONDONTWRITEBYTECODE": "1"}
         self.token = asyncio.run(self._make_home(script))
         shutil.copytree(self.home, folder / "before")
+        self._warm = Warm(env=self.env, cwd=self.workspace)
+
+    def close(self) -> None:
+        self._warm.close()
 
     async def _make_home(self, script: Path) -> str:
         self.home.mkdir(mode=0o700)
@@ -148,9 +138,15 @@ class ServeRig:
         shutil.copytree(self.folder / "before", self.home)
 
     def serve(self, fault: Fault | None = None, *, trace: tuple[str, Path] | None = None) -> Served:
-        words = [sys.executable, "-m", "holdfast", "--json", "serve", "--port", "0"]
-        prefix, limit = tracing(self._strace, fault, [self.home / each for each in _PLACES], trace=trace)
-        return Served(self, words, prefix, self.folder / "serve.log", limit)
+        log, (inside, out) = self.folder / "serve.log", os.pipe()
+        with log.open("w") as err:
+            process = self._warm.start(
+                ["--json", "serve", "--port", "0"], out=out, err=err.fileno(), limit=None, disturbed=fault is not None or trace is not None
+            )
+        os.close(out)
+        paths = [self.home / each for each in _PLACES]
+        tracer = attached(self._strace, process.pid, fault, paths, seconds_max=CALM_SECONDS_MAX, trace=trace)
+        return Served(process, tracer, os.fdopen(inside), log, self.token)
 
     def ran(self) -> int:
         path = self.workspace / "ran.txt"

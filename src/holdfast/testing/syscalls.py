@@ -1,7 +1,7 @@
 """
 Faults at a process's system calls, by strace: die there, be refused once or from there on, be lied to; and, by a size limit, truly short writes.
 
-strace counts calls for each thread, so `when=N` is the Nth of any thread. `calls_in` counts them in a clean run, so that a sweep knows where to stop.
+strace counts calls for each thread, so `when=N` is the Nth of any thread. `busiest` counts them in a clean run, so that a sweep knows where to stop.
 Only calls on the given paths count where start-up of Python itself would make noise.
 """
 
@@ -11,7 +11,8 @@ import resource
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ HARMS: Mapping[str, str] = {
     "short": "",
 }
 LIES = frozenset({"lie", "short lie"})
+_TELLS_WHEN = ("-e", "quiet=exit,path-resolution,personality,thread-execve")  # of what it says, only that it has taken hold
 _LINE = re.compile(r"(\d+) +([a-z0-9_]+)\(")
 
 
@@ -55,23 +57,6 @@ class Said(NamedTuple):
     err: str
 
 
-def tracing(strace: str, fault: Fault | None, paths: Sequence[Path], *, trace: tuple[str, Path] | None = None) -> tuple[list[str], int | None]:
-    """Words before a command that stays, and the size limit it gets; the tracer is its child's child, so that signals and codes are the command's own."""
-    if trace is not None:
-        calls, where = trace
-        return [*_strace(strace, calls, paths), "-D", "-o", str(where)], None
-    if fault is None:
-        return [], None
-    if fault.call == LIMIT:
-        return [], fault.when
-    return [*_tracing(strace, fault, paths), "-D"], None
-
-
-def limited(limit: int | None) -> Callable[[], None] | None:
-    """For Popen's `preexec_fn`: files end there."""
-    return None if limit is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-
 def run(
     strace: str, command: Sequence[str], fault: Fault | None, *, paths: Sequence[Path], env: Mapping[str, str], cwd: Path, timeout_seconds: float
 ) -> Said:
@@ -87,7 +72,7 @@ def run(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=limited(limit),  # noqa: PLW1509  # a limit can be set in no other way
+        preexec_fn=None if limit is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),  # noqa: PLW1509  # a limit can be set in no other way
     )
     try:
         out, err = process.communicate(timeout=timeout_seconds)
@@ -98,34 +83,53 @@ def run(
     return Said(process.returncode, out, err)
 
 
+@contextmanager
+def attached(
+    strace: str, pid: int, fault: Fault | None, paths: Sequence[Path], *, seconds_max: float, trace: tuple[str, Path] | None = None
+) -> Iterator[None]:
+    """
+    Disturb a process that is there already, or write its calls down (`trace`: of which kind, and where to).
+
+    Inside, the tracer has taken hold. At the end it is waited for: it goes with the last process that it follows.
+    """
+    if trace is not None:
+        words = [*_strace(strace, trace[0], paths), "-o", str(trace[1])]
+    elif fault is not None:
+        words = [*_strace(strace, fault.call, paths), *_injection(fault)]
+    else:
+        yield
+        return
+    with subprocess.Popen([*words, *_TELLS_WHEN, "-p", str(pid)], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as tracer:  # noqa: S603
+        assert tracer.stderr is not None
+        line = tracer.stderr.readline()
+        if "attached" not in line:
+            tracer.kill()
+            raise AssertionError(f"strace can't take hold of {pid}: {line}")
+        try:
+            yield
+            tracer.wait(seconds_max)
+        finally:
+            tracer.kill()
+
+
 def _tracing(strace: str, fault: Fault, paths: Sequence[Path]) -> list[str]:
-    expression = HARMS[fault.harm].format(when=fault.when)
     quick = [] if fault.harm == "kill" else ["--seccomp-bpf"]  # under it strace injects no signals
-    return [*_strace(strace, fault.call, paths), *quick, "-o", "/dev/null", "-e", f"inject={fault.call}:{expression}"]
+    return [*_strace(strace, fault.call, paths), "-qq", *quick, *_injection(fault)]
+
+
+def _injection(fault: Fault) -> list[str]:
+    return ["-o", "/dev/null", "-e", f"inject={fault.call}:{HARMS[fault.harm].format(when=fault.when)}"]
 
 
 def _strace(strace: str, calls: str, paths: Sequence[Path]) -> list[str]:
-    words = [strace, "-f", "-qq", "-e", f"trace={calls}", "-e", "signal=none"]
+    words = [strace, "-f", "-e", f"trace={calls}", "-e", "signal=none"]
     if "openat" in calls.split(","):
         words += [word for path in paths for word in ("-P", str(path))]
     return words
 
 
-def calls_in(strace: str, command: Sequence[str], calls: str, *, trace: Path, paths: Sequence[Path], env: Mapping[str, str], cwd: Path) -> int:
-    """How many calls of this kind the busiest thread of a clean run makes."""
-    subprocess.run(  # noqa: S603
-        [*_strace(strace, calls, paths), "-o", str(trace), *command],
-        env=dict(env),
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
-    return busiest(trace)
-
-
 def busiest(trace: Path) -> int:
-    """Of one thread and one kind of call, the most: strace counts for each thread."""
+    """How many calls of one kind the busiest thread made, by what strace wrote: it counts for each thread."""
     counted: Counter[tuple[str, str]] = Counter()
     for line in trace.read_text().splitlines():
         if (match := _LINE.match(line)) is not None:

@@ -1,0 +1,58 @@
+"""A sweep in parts, and one that goes on where it was stopped."""
+
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.sweeping import Case, Notes, Verdict, _part, chosen, sweep
+from holdfast.testing.syscalls import Fault
+
+CASES = [Case("act", "send", Fault("fsync", harm, when)) for when in range(1, 8) for harm in ("kill", "EIO")]
+BROKEN = CASES[3]
+
+
+def test_the_parts_are_the_whole_and_share_nothing() -> None:
+    parts = [chosen(CASES, part=(which, 4)) for which in (1, 2, 3, 4)]
+    assert sorted(case for part in parts for case in part) == sorted(CASES)
+    assert {len(part) for part in parts} == {3, 4}
+    assert chosen(CASES, harms=["kill"], every=3) == [Case("act", "send", Fault("fsync", "kill", when)) for when in (1, 4, 7)]
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/4", "1", "1/", "/4", "1/0", "-1/4", "a/b"])
+def test_what_is_no_part_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentTypeError):
+        _part(text)
+
+
+class Judging:
+    """Tries nothing: what is looked at here is what it is given to try."""
+
+    tried: list[Case]
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def judge(self, case: Case) -> Verdict:
+        self.tried.append(case)
+        return Verdict(case, ("a promise",) if case == BROKEN else (), hit=True, in_doubt=False, sealed=False)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.needs_system("strace")
+def test_a_sweep_goes_on_where_it_was_and_tries_again_what_was_broken(tmp_path: Path, needs: Callable[[str], str]) -> None:
+    needs("strace")
+    notes = tmp_path / "notes"
+
+    def swept(*words: str) -> tuple[int, list[Case]]:
+        Judging.tried = []
+        code = sweep([*words, "--notes", str(notes)], name="sweep", rig=Judging, plan=lambda *_: CASES, calls=["fsync"])
+        return code, sorted(Judging.tried)
+
+    assert swept("--part", "2/2") == (1, sorted(CASES[1::2]))
+    assert swept() == (1, sorted([*CASES[::2], BROKEN]))
+    assert swept() == (1, [BROKEN])
+    assert sorted(Notes(notes).kept) == sorted(set(CASES) - {BROKEN})

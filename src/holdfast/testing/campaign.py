@@ -9,6 +9,7 @@ what was said agrees with what is kept, and sending, resuming and answering agai
 
 import asyncio
 import json
+import logging
 import os
 import shutil
 import sys
@@ -20,7 +21,7 @@ from holdfast.errors import HoldfastError
 from holdfast.testing.history import History, read_history
 from holdfast.testing.promises import PromiseBroken
 from holdfast.testing.sweeping import Case, Phase, Tool, Verdict, sweep
-from holdfast.testing.syscalls import LIES, LIMIT, Fault, Said, busiest
+from holdfast.testing.syscalls import LIES, LIMIT, Fault, Said, busiest, together
 from holdfast.testing.warm import Warm, run_warm
 
 SESSION = "ops/api"
@@ -81,6 +82,7 @@ class Rig:
         self.env["PYTHONDONTWRITEBYTECODE"] = "1"  # or a fault would be baked into what Python keeps of our modules
         self._paths = [self.home / each for each in _PLACES]
         self._parked: dict[Tool, str] = {}
+        self._traced: dict[tuple[Tool, Phase, str], Path] = {}
         self._warm = Warm(env=self.env, cwd=self.workspace)
 
     def close(self) -> None:
@@ -132,9 +134,11 @@ class Rig:
 
     def places(self, tool: Tool, phase: Phase, call: str) -> int:
         """How many calls of this kind there are to disturb."""
-        trace = self.folder / "trace"
-        self.say(self.begin(tool, phase), trace=(call, trace))
-        return busiest(trace)
+        counted = together(call, CALLS)
+        if (tool, phase, counted) not in self._traced:
+            trace = self._traced[tool, phase, counted] = self.folder / f"trace-{len(self._traced)}"
+            self.say(self.begin(tool, phase), trace=(counted, trace))
+        return busiest(self._traced[tool, phase, counted], call)
 
     # --- one case
 
@@ -300,4 +304,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    logging.disable()  # torn tails and their like are what is made here
     sys.exit(main())

@@ -11,6 +11,7 @@ what was acknowledged is there, the tool ran once at most and after its durable 
 import asyncio
 import http.client
 import json
+import logging
 import os
 import shutil
 import signal
@@ -27,7 +28,7 @@ from holdfast.testing.campaign import BOT, authority_problems, ended_problems, h
 from holdfast.testing.history import History, read_history
 from holdfast.testing.promises import PromiseBroken
 from holdfast.testing.sweeping import Case, Verdict, sweep
-from holdfast.testing.syscalls import LIES, Fault, attached, busiest
+from holdfast.testing.syscalls import LIES, Fault, attached, busiest, together
 from holdfast.testing.warm import Started, Warm
 from holdfast.wiring import open_service
 
@@ -35,6 +36,7 @@ SESSION = "ops/api"
 CALLS = ("pwrite64", "fdatasync", "fsync", "write", "rename,renameat,renameat2", "ftruncate", "openat", "unlink,unlinkat,rmdir", "flock")
 KEY, ANSWER = "the-one-message", "the-one-answer"
 DISTURBED_SECONDS_MAX = 8.0  # for one step of a disturbed server; one that says that it can't go on is not waited for
+REFUSALS_MAX = 10  # in a row, of a disturbed server: a disk that stays broken is not waited for either
 CALM_SECONDS_MAX = 90.0
 _CONTRACT = frozenset({0, 1, 2, 4, 5, 6})
 _KILLED = -signal.SIGKILL
@@ -116,6 +118,7 @@ class ServeRig:
         self.token = asyncio.run(self._make_home(script))
         shutil.copytree(self.home, folder / "before")
         self._warm = Warm(env=self.env, cwd=self.workspace)
+        self._traced: dict[str, Path] = {}
 
     def close(self) -> None:
         self._warm.close()
@@ -161,14 +164,20 @@ class ServeRig:
 
     def places(self, call: str) -> int:
         """How many calls of this kind the busiest thread of an undisturbed server makes."""
+        counted = together(call, CALLS)
+        if counted not in self._traced:
+            trace = self._traced[counted] = self.folder / f"trace-{len(self._traced)}"
+            self._trace(counted, trace)
+        return busiest(self._traced[counted], call)
+
+    def _trace(self, calls: str, trace: Path) -> None:
         self.begin()
-        served = self.serve(trace=(call, self.folder / "trace"))
+        served = self.serve(trace=(calls, trace))
         try:
             Client(served, CALM_SECONDS_MAX).go_through()
             served.stop()
         finally:
             served.kill()
-        return busiest(self.folder / "trace")
 
     # --- one case
 
@@ -230,6 +239,7 @@ class Client:
         self._seconds_max = seconds_max
         self.told = Told()
         self.last: tuple[int, Any] = (0, None)
+        self._refusals = 0
 
     def go_through(self) -> bool:
         """To the end of the turn; False when it got stuck on the way."""
@@ -238,7 +248,8 @@ class Client:
     def _until(self, step: Callable[[], bool]) -> bool:
         ends = time.monotonic() + self._seconds_max
         while not step():
-            hopeless = not self._served.is_alive() or (self._seconds_max < CALM_SECONDS_MAX and self._served.can_not_go_on())
+            stuck = self._refusals >= REFUSALS_MAX or self._served.can_not_go_on()
+            hopeless = not self._served.is_alive() or (self._seconds_max < CALM_SECONDS_MAX and stuck)
             if hopeless or time.monotonic() > ends:
                 return step()  # it may have happened meanwhile
             time.sleep(0.02)
@@ -246,6 +257,7 @@ class Client:
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, key: str | None = None) -> tuple[int, Any]:
         self.last = self._served.ask(method, path, body, key=key)
+        self._refusals = self._refusals + 1 if self.last[0] >= http.HTTPStatus.INTERNAL_SERVER_ERROR else 0
         return self.last
 
     def _send(self) -> bool:
@@ -316,4 +328,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    logging.disable()  # torn tails and their like are what is made here
     sys.exit(main())

@@ -125,7 +125,9 @@ def sweep(
 
 
 def _options(arguments: list[str] | None, name: str, calls: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=name, description="Something goes wrong at every system call of an approval turn.")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m holdfast.testing.{name}", description="Something goes wrong at every system call of an approval turn."
+    )
     parser.add_argument("--part", type=_part, default=(1, 1), metavar="K/N", help="the Kth of N parts, each spread evenly over the whole")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only each Nth case")
     parser.add_argument("--calls", nargs="*", default=list(calls), metavar="CALL", help=f"only these kinds of calls, of {' '.join(calls)}")

@@ -19,6 +19,7 @@ from typing import NamedTuple
 LIMIT = "fsize"
 """Not a call: the size at which files end, in bytes. A write across it is cut short by the kernel, the next one fails."""
 
+OPEN = "openat"
 LONGER_THAN_ANY_WRITE = 1 << 24
 HARMS: Mapping[str, str] = {
     "kill": "signal=SIGKILL:when={when}",
@@ -123,15 +124,20 @@ def _injection(fault: Fault) -> list[str]:
 
 def _strace(strace: str, calls: str, paths: Sequence[Path]) -> list[str]:
     words = [strace, "-f", "-e", f"trace={calls}", "-e", "signal=none"]
-    if "openat" in calls.split(","):
+    if OPEN in calls.split(","):
         words += [word for path in paths for word in ("-P", str(path))]
     return words
 
 
-def busiest(trace: Path) -> int:
-    """How many calls of one kind the busiest thread made, by what strace wrote: it counts for each thread."""
+def together(call: str, calls: Sequence[str]) -> str:
+    """What is counted in one run with these: everything, but opening, which is counted by its paths and so by itself."""
+    return call if call == OPEN else ",".join(each for each in calls if each != OPEN)
+
+
+def busiest(trace: Path, call: str) -> int:
+    """How many calls of this kind the busiest thread made, by what strace wrote: it counts for each thread."""
     counted: Counter[tuple[str, str]] = Counter()
     for line in trace.read_text().splitlines():
-        if (match := _LINE.match(line)) is not None:
+        if (match := _LINE.match(line)) is not None and match.group(2) in call.split(","):
             counted[match.group(1), match.group(2)] += 1
     return max(counted.values(), default=0)

@@ -128,7 +128,7 @@ def _options(arguments: list[str] | None, name: str, calls: Sequence[str]) -> ar
     parser = argparse.ArgumentParser(
         prog=f"python -m holdfast.testing.{name}", description="Something goes wrong at every system call of an approval turn."
     )
-    parser.add_argument("--part", type=_part, default=(1, 1), metavar="K/N", help="the Kth of N parts, each spread evenly over the whole")
+    parser.add_argument("--part", type=_part, default=(1, 1), metavar="K/N", help="the Kth of N parts, each spread evenly over places and harms")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only each Nth case")
     parser.add_argument("--calls", nargs="*", default=list(calls), metavar="CALL", help=f"only these kinds of calls, of {' '.join(calls)}")
     parser.add_argument("--tools", nargs="*", default=["act", "shell"], choices=["act", "shell"], help="only turns that call these")
@@ -147,8 +147,11 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def chosen(cases: Sequence[Case], *, part: tuple[int, int] = (1, 1), every: int = 1, harms: Sequence[str] | None = None) -> list[Case]:
+    """Harm by harm, or every second case would be every place of half of the harms."""
     which, of = part
-    return [each for each in cases if harms is None or each.fault.harm in harms][::every][which - 1 :: of]
+    found = list(dict.fromkeys(each.fault.harm for each in cases if harms is None or each.fault.harm in harms))
+    ordered = [each for harm in found for each in cases if each.fault.harm == harm]
+    return ordered[::every][which - 1 :: of]
 
 
 class Notes:

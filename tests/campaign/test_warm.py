@@ -15,6 +15,7 @@ import pytest
 from holdfast.testing.campaign import Rig
 from holdfast.testing.syscalls import Fault, run
 from holdfast.testing.warm import run_warm
+from tests.campaign.conftest import wait_until_gone
 
 CALLS = "pwrite64,fdatasync,fsync,write,rename,ftruncate,unlink,mkdir,link,flock,fallocate"
 
@@ -63,3 +64,13 @@ def test_a_command_that_hangs_is_told_with_where_it_stands_and_is_ended(rig: Rig
     assert said.code is None
     assert "(most recent call first)" in said.err
     assert rig.say(["--json", "sessions", "list"]).code == 0
+
+
+@pytest.mark.needs_system("strace")
+def test_nothing_is_left_of_a_sweep_that_is_given_up(rig: Rig) -> None:
+    """Its servers would run for ever."""
+    with Path(os.devnull).open("w") as nowhere:
+        started = rig._warm.start(["--json", "serve", "--port", "0"], out=nowhere.fileno(), err=nowhere.fileno(), limit=None, disturbed=True)
+    started.go()
+    rig.close()
+    wait_until_gone(started.pid)

@@ -178,11 +178,26 @@ def _main(channel: socket.socket) -> None:
             return  # and end as a program does
         for each in descriptors:
             os.close(each)
+        if not _is_wanted_to_its_end(pid, channel):
+            return
         ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         assert ended is not None
         channel.send(str(ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status).encode())
         _learn(learned)
         earlier = pid
+
+
+def _is_wanted_to_its_end(pid: int, channel: socket.socket) -> bool:
+    """Nothing is asked while a command runs: what can be read then is that nobody is there any more, and then nothing is left behind."""
+    watched = os.pidfd_open(pid)
+    ended = watched in select.select([watched, channel], [], [])[0]
+    os.close(watched)
+    if ended:
+        return True
+    for end in (os.killpg, os.kill):  # its group, and itself if it has none yet
+        with contextlib.suppress(ProcessLookupError):
+            end(pid, signal.SIGKILL)
+    return False
 
 
 def _become(channel: socket.socket, words: list[str], descriptors: list[int], limit: int | None, learned: int | None) -> None:

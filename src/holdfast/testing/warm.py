@@ -190,13 +190,13 @@ def _main(channel: socket.socket) -> None:
 def _is_wanted_to_its_end(pid: int, channel: socket.socket) -> bool:
     """Nothing is asked while a command runs: what can be read then is that nobody is there any more, and then nothing is left behind."""
     watched = os.pidfd_open(pid)
-    ended = watched in select.select([watched, channel], [], [])[0]
+    ended = watched in select.select([watched, channel.fileno()], [], [])[0]
     os.close(watched)
     if ended:
         return True
-    for end in (os.killpg, os.kill):  # its group, and itself if it has none yet
-        with contextlib.suppress(ProcessLookupError):
-            end(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):  # it may not have made its group yet
+        os.killpg(pid, signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
     return False
 
 

@@ -73,8 +73,17 @@ def _in_brief(arguments: object) -> str:
     if isinstance(arguments, dict):
         for name in ("command", "question", "path", "task", "text"):
             if isinstance(told := arguments.get(name), str):
-                return " ".join(told.split())
-    return encoded(arguments)
+                return _plain(" ".join(told.split()))
+    return _plain(encoded(arguments))
+
+
+def _plain(told: str) -> str:
+    """As the prompt itself shows it: nothing in a list passes for something else either."""
+    if told.isascii() and told.isprintable():
+        return told
+    from holdfast.session.rendering import render
+
+    return render(told).text
 
 
 async def _show(options: Options, approval: str) -> int:

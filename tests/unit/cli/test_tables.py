@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.cli import output
+from holdfast.cli import approvals, output
 
 HEADS = ("ID", "SESSION", "MAY ANSWER", "WHAT")
 ROW = ("a-3qi4jqm4tbv33rvamp6jp7hkp4", "ops/api", "alice, bob", "echo " + "x" * 60 + " done")
@@ -25,3 +25,12 @@ def test_every_cell_is_there_whole_in_a_terminal_of_any_width(columns: int, monk
 def test_where_the_last_column_has_no_room_a_row_is_lines_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(60, monkeypatch).splitlines() == [ROW[0], "  session     ops/api", "  may answer  alice, bob", f"  what        {ROW[3]}"]
     assert shown(80, monkeypatch).splitlines()[0].split() == ["ID", "SESSION", "MAY", "ANSWER", "WHAT"]
+
+
+@pytest.mark.parametrize("arguments", [{"command": "\uff52\uff4d -rf x"}, {"question": "\uff52\uff4d?"}, {"other": "\uff52\uff4d"}])
+def test_nothing_in_a_list_of_prompts_passes_for_something_else(arguments: dict[str, str]) -> None:
+    """P4: look-alikes are written out there too, as in the prompt itself."""
+    told = approvals._in_brief(arguments)
+    assert told.isascii()
+    assert r"\uff52\uff4d" in told
+    assert approvals._in_brief({"command": "ls  -l\n"}) == "ls -l"

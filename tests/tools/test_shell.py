@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -130,6 +131,20 @@ def test_no_descriptor_of_ours_is_inherited(place: Any, run: Any) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         text = run(Shell(), place.scene(), command="readlink /proc/$$/fd/{0..99}; true").text
     assert [line.split(":")[0] for line in text.split()] == ["/dev/null", "pipe", "pipe"]
+
+
+def test_a_command_runs_where_very_many_descriptors_are_open(place: Any, run: Any) -> None:
+    """A server with a thousand followers: `select` knows none beyond the 1,024th, and a command that had run took the server with it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096) if hard == resource.RLIM_INFINITY else min(max(soft, 4096), hard), hard))
+    held = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(1100)]
+    try:
+        returned = run(Shell(), place.scene(), command="echo done")
+    finally:
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (returned.outcome, returned.text) == ("ok", "done\n")
 
 
 def test_there_is_no_input_and_no_terminal(place: Any, run: Any) -> None:

@@ -274,7 +274,10 @@ class Launched:
         await _wait_until_exit(self._process)
 
     def _status_has_words(self) -> bool:
-        return bool(select.select([self._status_read], [], [], 0)[0])
+        """Or has ended. By `poll`: `select` knows no descriptor beyond the 1,024th, and a server may have many followers."""
+        poll = select.poll()
+        poll.register(self._status_read, select.POLLIN)
+        return bool(poll.poll(0))
 
 
 async def _finish(ending: Coroutine[None, None, None]) -> bool:

@@ -123,7 +123,9 @@ class _Child:
         """(exit status, negative for a signal; what the launcher said if it could not become the command)."""
         _, raw = os.waitpid(self.pid, 0)
         said = b""
-        if select.select([self.status], [], [], 0)[0]:
+        poll = select.poll()
+        poll.register(self.status, select.POLLIN)
+        if poll.poll(0):
             said = os.read(self.status, 4096)
         return os.waitstatus_to_exitcode(raw), self._never_went or said[1:].decode("utf-8", "replace")
 

@@ -179,7 +179,8 @@ def check_host(settings: GatewaySettings) -> None:
 def _listening(settings: GatewaySettings) -> socket.socket:
     try:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        sock = socket.socket(found[0], found[1])
+        # TCP by name: only then does asyncio send small pieces at once, and an answer's body does not wait for the receipt of its head.
+        sock = socket.socket(found[0], found[1], socket.IPPROTO_TCP)
     except OSError as exc:
         raise Unusable(f"{settings.host} is no address of this machine: {exc}", code="address", hint="--host 127.0.0.1") from exc
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

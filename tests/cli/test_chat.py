@@ -159,6 +159,7 @@ def test_a_jobs_result_comes_under_its_own_name_and_is_answered_at_once(desk: De
     chat.wait_until_seen("has ended: the word")  # the model's answer to it: its turn was driven, and nobody had to ask
     chat.wait_until_seen("half a mess")
     chat.type("age\r")
+    chat.wait_until_seen("I did not understand that.")  # the line itself is drawn behind `you> ` too
     chat.wait_until_seen("you> ")
     code, shown = desk.run("sessions", "show", SESSION)
     assert (code, shown["turns"], shown["owes"], shown["jobs"]) == (0, 3, [], [])

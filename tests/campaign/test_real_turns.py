@@ -236,7 +236,7 @@ class Traced:
             check=False,
         )
         assert done.returncode == 0, done
-        self.lines = [line for line in trace.read_text(errors="replace").splitlines() if "resumed>" not in line or "fdatasync" in line]
+        self.lines = [line for line in trace.read_text(errors="replace").splitlines() if "resumed>" not in line or "sync" in line]
 
     def first(self, *parts: str, after: int = -1) -> int:
         for number, line in enumerate(self.lines):
@@ -245,10 +245,14 @@ class Traced:
         raise AssertionError(f"nothing like {parts} after line {after}")
 
     def durable(self, kind: str) -> int:
-        """Where the first write of such a record was synced."""
+        """Where the file to which such a record was first written was next synced, by whichever thread."""
         written = self.first("pwrite64", rf"/sessions/.*type[\\\\\"]*:[\\\\\"]*{kind}")
-        thread = self.lines[written].split()[0]
-        return self.first(rf"^{thread} .*fdatasync.*= 0", after=written)
+        file = re.escape(self.lines[written].partition("<")[2].partition(">")[0])
+        synced = self.first(rf"(fdatasync|fsync)\(\d+<{file}>", after=written)
+        if "<unfinished" not in self.lines[synced]:
+            assert self.lines[synced].endswith("= 0")
+            return synced
+        return self.first(rf"^{self.lines[synced].split()[0]} <... \S+ resumed>.*= 0$", after=synced)
 
     def execs(self, command: str) -> list[int]:
         """Where the command became a program; the launcher that waits for its byte is none."""

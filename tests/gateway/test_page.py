@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
 
 from tests.gateway.conftest import Gateway, until
 
@@ -465,6 +465,33 @@ def test_edit_question_grant_and_revoke_through_the_page(gateway: Gateway, tab: 
     page.get_by_role("button", name="Ask again from now on").click()
     expect(page.locator(".grant")).to_have_count(0)
     assert client.get("/v1/grants").json()["grants"] == []
+
+
+def test_what_is_typed_while_the_page_still_looks_stays(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    """A place is entered once, however long the first look at everything takes; and nothing is said to wait for nobody before somebody looked."""
+    gateway.start()
+    alice = tab(gateway)
+    page = alice.page
+    held: list[Route] = []
+    unknown: list[Route] = []
+    page.route("**/v1/approvals/events", lambda route: route.abort())
+    page.route("**/v1/approvals?*", lambda route: unknown.append(route), times=1)
+    page.route("**/v1/sessions?*", lambda route: held.append(route), times=1)
+    with page.expect_request("**/v1/approvals?*"):
+        alice.sign_in(gateway.token("alice"))
+    expect(page.locator("h1")).to_have_text("What waits for you")
+    expect(page.locator(".empty")).to_be_hidden()
+    with page.expect_request("**/v1/sessions?*"):
+        unknown[0].continue_()
+    expect(page.locator("h1")).to_have_text("Nothing waits for you")
+    alice.go("#/s/ops/early")
+    page.fill("#say", "run: echo early")
+    (first,) = held
+    first.continue_()
+    page.wait_for_selector(".recent .dim")  # none yet: the look has come back
+    expect(page.locator("#say")).to_have_value("run: echo early")
+    page.keyboard.press("Enter")
+    expect(page.locator(".call .prompt .display")).to_contain_text("echo early")
 
 
 def test_a_job_is_told_as_going_on_until_it_is_over_and_what_would_run_is_read_from_the_left(gateway: Gateway, tab: Callable[..., Tab]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tools.spare_process import PromptSpare
+from tests.tools.spare_process import PromptSpare, call_at
 from tests.tools.test_confinement import NOBODY, beyond, break_out, needs, open_folder, system_python
 from tests.tools.test_shell import gone, wait_until_gone
 
@@ -183,7 +183,7 @@ def test_what_ran_in_a_spare_is_ended_after_a_crash(place: Any, mechanism: str, 
         owner.kill()
         assert not any(map(gone, pids))
         facts = ProcessFacts(boot_id=facts_of(leader).boot_id, group=leader, start_time=ready["start_time"])
-        assert end_survivors(CallId("c-of-a-process"), facts if known_by == "group" else None) >= 2
+        assert end_survivors(call_at(place.workspace), facts if known_by == "group" else None) >= 2
         for pid in pids:
             wait_until_gone(pid)
 

@@ -52,8 +52,8 @@ class App {
     this.polls = 0;
     this.polling = setInterval(() => this.pollIfDue(), POLL_MS);
     this.views.inbox.follow();
+    this.route();  // once, and at once: a second time would lose what somebody types meanwhile
     await this.poll();
-    this.route();
   }
 
   signIn(why) {

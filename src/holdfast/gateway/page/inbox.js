@@ -101,8 +101,8 @@ export class Inbox {
     for (const card of this.cards.values()) if (!card.mine && card.over) card.node.remove();
     if (!mine.some((card) => card.open && !card.over) && !mine.some((card) => card.open && card.over)) this.waiting[0]?.show(true);
     const count = this.waiting.length;
-    this.heading.textContent = count ? `${plural(count, "prompt waits", "prompts wait")} for you` : "Nothing waits for you";
-    this.empty.hidden = mine.length > 0;
+    this.heading.textContent = count ? `${plural(count, "prompt waits", "prompts wait")} for you` : this.known ? "Nothing waits for you" : "What waits for you";
+    this.empty.hidden = mine.length > 0 || !this.known;
     this.lead.hidden = count === 0;
     this.others.hidden = others.length === 0;
     this.app.counted(count);

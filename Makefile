@@ -101,6 +101,7 @@ $(VENV)/.runtime: $(VENV)/.made pyproject.toml
 	@echo 'installing requirements/runtime.lock'
 	@$(BIN)/python $(PIP) install --require-hashes -r requirements/build.lock -r requirements/runtime.lock
 	@$(BIN)/python $(PIP) install --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q src  # else every command compiles everything anew where PYTHONDONTWRITEBYTECODE is set
 	@touch $@
 
 $(VENV)/.serve: $(VENV)/.runtime

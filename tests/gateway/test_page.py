@@ -475,8 +475,8 @@ def test_what_is_typed_while_the_page_still_looks_stays(gateway: Gateway, tab: C
     held: list[Route] = []
     unknown: list[Route] = []
     page.route("**/v1/approvals/events", lambda route: route.abort())
-    page.route("**/v1/approvals?*", lambda route: unknown.append(route), times=1)
-    page.route("**/v1/sessions?*", lambda route: held.append(route), times=1)
+    page.route("**/v1/approvals?*", lambda route: unknown.append(route), times=1)  # noqa: PLW0108  Playwright marks what it is given
+    page.route("**/v1/sessions?*", lambda route: held.append(route), times=1)  # noqa: PLW0108
     with page.expect_request("**/v1/approvals?*"):
         alice.sign_in(gateway.token("alice"))
     expect(page.locator("h1")).to_have_text("What waits for you")

@@ -72,6 +72,25 @@ class Tab:
         assert self.wrong == []
 
 
+class Held:
+    """Requests that get no answer until they are let go."""
+
+    def __init__(self, page: Page, pattern: str) -> None:
+        self._routes: list[Route] | None = []
+        page.route(pattern, self._take)
+
+    def _take(self, route: Route) -> None:
+        if self._routes is None:
+            route.continue_()
+        else:
+            self._routes.append(route)
+
+    def let_go(self) -> None:
+        routes, self._routes = self._routes or [], None
+        for each in routes:
+            each.continue_()
+
+
 def _is_about_the_line(text: str) -> bool:
     """The browser's own words about a server that is away, or a status that the page handles."""
     return "Failed to load resource" in text or "ERR_" in text
@@ -472,22 +491,18 @@ def test_what_is_typed_while_the_page_still_looks_stays(gateway: Gateway, tab: C
     gateway.start()
     alice = tab(gateway)
     page = alice.page
-    held: list[Route] = []
-    unknown: list[Route] = []
     page.route("**/v1/approvals/events", lambda route: route.abort())
-    page.route("**/v1/approvals?*", lambda route: unknown.append(route), times=1)  # noqa: PLW0108  Playwright marks what it is given
-    page.route("**/v1/sessions?*", lambda route: held.append(route), times=1)  # noqa: PLW0108
+    prompts, sessions = Held(page, "**/v1/approvals?*"), Held(page, "**/v1/sessions?*")
     with page.expect_request("**/v1/approvals?*"):
         alice.sign_in(gateway.token("alice"))
     expect(page.locator("h1")).to_have_text("What waits for you")
     expect(page.locator(".empty")).to_be_hidden()
     with page.expect_request("**/v1/sessions?*"):
-        unknown[0].continue_()
+        prompts.let_go()
     expect(page.locator("h1")).to_have_text("Nothing waits for you")
     alice.go("#/s/ops/early")
     page.fill("#say", "run: echo early")
-    (first,) = held
-    first.continue_()
+    sessions.let_go()
     page.wait_for_selector(".recent .dim")  # none yet: the look has come back
     expect(page.locator("#say")).to_have_value("run: echo early")
     page.keyboard.press("Enter")

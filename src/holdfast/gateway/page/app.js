@@ -16,7 +16,7 @@ class App {
     this.root = document.getElementById("app");
     this.views = {};
     this.talks = new Map();
-    this.sessions = [];
+    this.sessions = null;  // until somebody has looked
     api.onSignedOut((why) => this.signIn(why));
     api.onLine((answers) => this.line(answers));
     this.theme(localStorage.getItem("holdfast.theme"));
@@ -161,6 +161,7 @@ class App {
   }
 
   drawSessions() {
+    if (this.sessions === null) return;
     const row = (each) => h("a", { class: "session", href: `#/s/${each.session}`, "aria-current": location.hash === `#/s/${each.session}` ? "page" : null },
       h("i", { class: `dot p-${each.phase}`, "aria-hidden": "true" }), h("span", { class: "session-name" }, each.session), each.waiting ? h("span", { class: "count" }, each.waiting) : null,
       h("span", { class: "session-about" }, each.phase === "idle" ? each.preview || "at rest" : PHASES[each.phase] || each.phase));

@@ -29,7 +29,7 @@ async def _one_size(ground: Ground, size: int) -> Row:
         appended = [timed(lambda: journal.append_now(one, since=journal.head)) for _ in range(max(ground.count(400), size // LINE_BYTES + 50))]
         long = await long_journal(store, "long", ground.count(RECORDS))
         await long.close()
-        opened = Times([timed(lambda: store._open_now(SessionId("bench/long"))) for _ in range(3)])
+        opened = Times([timed(lambda: store._lives.open(SessionId("bench/long"))) for _ in range(3)])
     chosen = "chosen" if size == SEGMENT_BYTES else ""
     rotating = max(appended)
     ours = f"reacquire {told(back.p50)}, append mean {told(statistics.fmean(appended))}"

@@ -108,19 +108,19 @@ def _bear(store: FileStore, names: Sequence[SessionId]) -> list[SessionCreated]:
     born: list[SessionCreated] = []
 
     def decide(section: Section) -> Sequence[Draft]:
-        slot = store._registry.state.slots_used
+        slot = store._own.registry.state.slots_used
         for offset, session in enumerate(names):
             instance = new_instance()
-            files = store._files(session, instance, store._parts(session), store._tables.cell(slot + offset))
+            files = store._files.at(session, instance, slot + offset)
             first = [Draft(*encode(SessionBorn(session=session, instance=instance, origin="created", by="bench")))]
             _, first_mac = birth.bear(files, first, at=section.now, writer=store.writer)
             born.append(SessionCreated(session=session, instance=instance, first_mac=first_mac, slot=slot + offset, origin="created", by="bench"))
         return [Draft(*encode_home_event(each)) for each in born]
 
-    store._append_home(decide)
-    store._registry.refresh()
-    if (due := store._registry.snapshot_if_due()) is not None:
-        store.keep_snapshot(store._home_journal.files, due)
+    store._own.append(decide)
+    store._own.registry.refresh()
+    if (due := store._own.registry.snapshot_if_due()) is not None:
+        store.keep_snapshot(store._own.files, due)
     return born
 
 

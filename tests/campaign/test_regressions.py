@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.adapters.files import FileStore, alone, commit
-from holdfast.adapters.files.home_birth import HOME_SESSION
+from holdfast.adapters.files.home_files import HOME_SESSION
 from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.adapters.tools import shell
 from holdfast.errors import InDoubt, NotSaved

@@ -44,7 +44,7 @@ async def opened(files: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str,
         store = await FileStore.open_existing(files.path, **SMALL)
     assert store is not None
     try:
-        return vars(store._registry.state), len(folded)
+        return vars(store._own.registry.state), len(folded)
     finally:
         await store.close()
 
@@ -125,7 +125,7 @@ async def test_grants_and_tokens_are_known_from_what_was_kept(files: Any) -> Non
         await home.append(lambda _: [Draft("token_added", 1, token % b"before")], since=home.head)
     await bear(files, "abcdefghij")
     async with files.store() as store:
-        assert store._registry._kept_seq > 0
+        assert store._own.registry._kept_seq > 0
         home = await store.home()
         await home.append(lambda _: [Draft("token_added", 1, token % b"after")], since=home.head)
         found = HomeLedger(store)

@@ -124,5 +124,5 @@ async def test_a_look_at_the_home_that_is_interrupted_begins_anew(files: Any, mo
         with monkeypatch.context() as patched:
             patched.setattr(Registry, "fold", Mock(side_effect=by))
             with pytest.raises(by):
-                store._refresh()
+                store._own.refresh()
         assert await store.sessions() == ["ops/web"]

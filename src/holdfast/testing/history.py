@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.adapters.files import FileStore
-from holdfast.adapters.files.home_birth import HOME_SESSION
+from holdfast.adapters.files.home_files import HOME_SESSION
 from holdfast.errors import Refused
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.record import read_unverified

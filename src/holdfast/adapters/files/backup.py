@@ -19,14 +19,14 @@ from typing import BinaryIO
 import msgspec
 
 from holdfast.adapters.files.anchors import ANCHORS, HOME_TABLE
-from holdfast.adapters.files.home_birth import HOME_PARTS
+from holdfast.adapters.files.home_files import HOME_PARTS, SESSIONS
 from holdfast.adapters.files.keys import KEYS
 from holdfast.adapters.files.memory import NAME as MEMORY
 from holdfast.adapters.files.memory import copy_memory
 from holdfast.adapters.files.outputs import OUTPUTS
 from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE, refused
 from holdfast.adapters.files.quarantine import QUARANTINE
-from holdfast.adapters.files.store import SESSIONS, FileStore
+from holdfast.adapters.files.store import FileStore
 from holdfast.errors import Busy, Refused, Unusable
 from holdfast.ids import SessionId
 from holdfast.journal.segment import parse_segment_name

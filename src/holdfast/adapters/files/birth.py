@@ -1,20 +1,19 @@
 """
-Births: of a home, and of a session's life. Whole or not at all.
+Births of a session's life: whole or not at all. A home's is in home_birth.py.
 
 Every file is written under a temporary name, synced, then moved into place. A session exists from its SessionCreated record on: anchor,
-folder with first segment, record, in this order. A home exists from the first record of its own journal on; two processes at once make one.
+folder with first segment, record, in this order.
 What a birth that died left behind is removed by the next one, and said.
 """
 
 import contextlib
 import logging
 import os
-import secrets
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE, create_whole, make_folder, open_folder, read_file, walk, write_all
+from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE, create_whole, make_folder, open_folder, walk, write_all
 from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.ids import InstanceId
 from holdfast.journal.fence import Fence
@@ -135,21 +134,3 @@ def _being_born(name: str) -> str:
 
 def _going(name: str) -> str:
     return f".{name}.gone.tmp"
-
-
-_HOME_MARK = "home.sealed"
-
-
-def write_home_mark(home: int, mark: bytes) -> None:
-    """HOME/home/home.sealed: durable, and lifted only by a person who removes it."""
-    make_folder(home, "home")
-    with walk(home, "home") as folder:
-        create_whole(folder, _HOME_MARK, mark, temporary=f".{_HOME_MARK}.{secrets.token_hex(8)}.tmp")
-
-
-def read_home_mark(home: int) -> bytes | None:
-    try:
-        with walk(home, "home") as folder:
-            return read_file(folder, _HOME_MARK, bytes_max=4096)
-    except FileNotFoundError:
-        return None

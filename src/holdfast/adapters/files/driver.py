@@ -13,7 +13,7 @@ import fcntl
 import os
 from typing import TYPE_CHECKING
 
-from holdfast.adapters.files.catch_up import catch_up, move_anchor, nothing_new
+from holdfast.adapters.files.catch_up import Damaged, catch_up, move_anchor, nothing_new
 from holdfast.adapters.files.locks import KeptFile, close_kept, keep_from_children, keeps_too_many
 from holdfast.adapters.files.paths import FOLDER_MODE, open_folder, walk
 from holdfast.ports.journal_store import Check
@@ -80,12 +80,11 @@ def try_claim(journal: "FileJournal", store: "FileStore", *, at_once: bool = Fal
         return None
     try:
         return DriverClaim(journal, store, fd, _next_epoch_at_once(journal, store) if at_once else _next_epoch(journal, store))
-    except WouldWait:
+    except Damaged as exc:
         close_kept(fd)
-        raise
-    except BaseException as exc:
+        raise journal.sealed_by(exc.damage, while_open=True) from None
+    except BaseException:
         close_kept(fd)
-        store.translate_and_seal(journal, exc)
         raise
 
 

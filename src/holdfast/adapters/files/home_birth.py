@@ -13,20 +13,14 @@ from pathlib import Path
 
 from holdfast.adapters.files import birth
 from holdfast.adapters.files.anchors import AnchorTables
+from holdfast.adapters.files.home_files import HOME_INSTANCE, HOME_PARTS, HOME_SESSION, SESSIONS, HomeFiles
 from holdfast.adapters.files.keys import load_keys, make_key, no_key
 from holdfast.adapters.files.paths import FOLDER_MODE, open_folder, refused
-from holdfast.adapters.files.reserve import Reserve
-from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.errors import Unusable
-from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import Keyring
 from holdfast.journal.record import Draft
 from holdfast.journal.segment import segment_name
 from holdfast.session.home_events import HomeCreated, encode_home_event
-
-HOME_SESSION = SessionId("_home")
-HOME_INSTANCE = InstanceId("home")
-HOME_PARTS = ("home",)
 
 
 def open_home_folder(path: Path, *, create: bool) -> int | None:
@@ -61,7 +55,7 @@ def is_born(home: int) -> bool:
 def _was_born(home: int) -> bool:
     """An anchor that moved on since a birth, or sessions: a journal was here."""
     with contextlib.suppress(FileNotFoundError):
-        folder = open_folder(home, "sessions")
+        folder = open_folder(home, SESSIONS)
         try:
             if os.listdir(folder):  # noqa: PTH208  by descriptor
                 return True
@@ -94,21 +88,10 @@ def _bear(home: int, path: Path, now: int) -> None:
     if found.by_generation and found.trouble:
         raise no_key(found.trouble)
     key = found.by_generation.get(1) or make_key(home, 1)
-    tables = AnchorTables(home)
+    files = HomeFiles(home, path, {1: key}, generation=lambda: 1)
     try:
-        files = SessionFiles(
-            home=home,
-            home_path=path,
-            parts=HOME_PARTS,
-            session=HOME_SESSION,
-            instance=HOME_INSTANCE,
-            keys=Keyring({1: key}, HOME_SESSION, HOME_INSTANCE),
-            anchor=tables.home_cell(),
-            reserve=Reserve(home),
-            generation=lambda: 1,
-        )
         created = Draft(*encode_home_event(HomeCreated(home="h-" + secrets.token_hex(8))))
-        birth.bear(files, [created], at=now, writer=f"w{os.getpid()}-birth")
+        birth.bear(files.own(), [created], at=now, writer=f"w{os.getpid()}-birth")
         os.fsync(home)
         parent = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -117,4 +100,4 @@ def _bear(home: int, path: Path, now: int) -> None:
         finally:
             os.close(parent)
     finally:
-        tables.close()
+        files.close()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from holdfast.adapters.files import outputs
 from holdfast.adapters.files.catch_up import Damaged
 from holdfast.adapters.files.driver import DriverClaim, WouldWait, try_claim
-from holdfast.adapters.files.home_birth import HOME_SESSION
+from holdfast.adapters.files.home_files import HOME_SESSION
 from holdfast.adapters.files.lane import Lane, Request
 from holdfast.adapters.files.paths import walk
 from holdfast.adapters.files.reading import advance, stream, stream_unverified, stream_what_verifies
@@ -92,7 +92,7 @@ class FileJournal:
                 advance(self.files, folder, fence, writer=self._store.writer, now=self._store.now_ms())
             stream(self.files, fence, fold, after=after)
         except Damaged as exc:
-            raise self._sealed_by(exc.damage) from None
+            raise self.sealed_by(exc.damage, while_open=False) from None
         if fence.seq > self.fence.seq:
             self.fence = fence.copy()
         return fence.head
@@ -174,8 +174,9 @@ class FileJournal:
             hint=f"nothing was written; {_way_on(self.session)}",
         )
 
-    def _sealed_by(self, damage: Damage) -> Untrusted:
-        error = self.untrusted(damage, while_open=False)
+    def sealed_by(self, damage: Damage, *, while_open: bool) -> Untrusted:
+        """Durably, and the handle is spent. Returns what the caller is told."""
+        error = self.untrusted(damage, while_open=while_open)
         self._store.seal(self, error)
         self.spend(error)
         return error

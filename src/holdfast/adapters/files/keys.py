@@ -27,8 +27,11 @@ class KnownKeys(dict[int, bytes]):
         super().__init__(found)
         self._home = home
 
-    def __missing__(self, generation: int) -> bytes:
+    def look_again(self) -> None:
         self.update(load_keys(self._home).by_generation)
+
+    def __missing__(self, generation: int) -> bytes:
+        self.look_again()
         found = dict.get(self, generation)
         if found is None:
             raise KeyError(generation)

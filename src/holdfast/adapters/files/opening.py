@@ -6,11 +6,10 @@ The port names the second, every caller expects the first, and both read right w
 
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, overload
 
-from holdfast.adapters.files.filesystems import MagicOf, filesystem_magic
+from holdfast.adapters.files.filesystems import MagicOf
 from holdfast.ids import SessionId
-from holdfast.limits import LOCK_WAIT_SECONDS, SEGMENT_BYTES
 from holdfast.ports.clock import Clock
 
 if TYPE_CHECKING:
@@ -18,17 +17,18 @@ if TYPE_CHECKING:
     from holdfast.adapters.files.store import FileStore
 
 
+class HomeOptions(TypedDict, total=False):
+    """How a home is opened; `FileStore` has the defaults."""
+
+    clock: Clock | None
+    segment_bytes: int
+    lock_wait_seconds: float
+    allow_network_filesystem: bool
+    magic_of: MagicOf
+
+
 class OpenHome(Protocol):
-    def __call__(
-        self,
-        path: Path,
-        *,
-        clock: Clock | None = None,
-        segment_bytes: int = SEGMENT_BYTES,
-        lock_wait_seconds: float = LOCK_WAIT_SECONDS,
-        allow_network_filesystem: bool = False,
-        magic_of: MagicOf = filesystem_magic,
-    ) -> "Coroutine[Any, Any, FileStore]": ...
+    def __call__(self, path: Path, **options: Unpack[HomeOptions]) -> "Coroutine[Any, Any, FileStore]": ...
 
 
 class OpenSession(Protocol):

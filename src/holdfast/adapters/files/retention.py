@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from holdfast.adapters.files.home_files import SESSIONS
 from holdfast.adapters.files.outputs import OUTPUTS
 from holdfast.adapters.files.quarantine import FAILED_BATCH, QUARANTINE, TORN_TAIL
-from holdfast.adapters.files.store import SESSIONS
 
 
 def old_outputs(home: Path, *, before_seconds: float) -> list[Path]:

@@ -1,0 +1,41 @@
+"""
+What the home's caches and its memory are MACed with: subkeys of the home's keys, by purpose.
+
+A process that stays follows a rotation by any other. What no key vouches for is believed by nobody, ourselves included.
+"""
+
+import secrets
+from collections.abc import Callable
+
+from holdfast.adapters.files.home_files import HOME_INSTANCE, HOME_SESSION
+from holdfast.adapters.files.keys import KnownKeys
+from holdfast.journal.chain import KEY_BYTES, subkey
+
+
+class DerivedKeys:
+    def __init__(self, keys: KnownKeys, generation: Callable[[], int]) -> None:
+        self._keys, self._generation = keys, generation
+        # Of the index, by the newest generation, which never falls; derived once.
+        self._known: tuple[int, tuple[bytes, ...]] | None = None
+
+    def of_index(self) -> tuple[bytes, ...]:
+        """The newest first. Rows under an older one were ours and count for nothing any more."""
+        newest = self._generation()
+        known = self._known
+        if known is None or known[0] != newest or newest not in self._keys:
+            older = [self._keys[each] for each in range(newest - 1, 0, -1) if each in self._keys]
+            made = tuple(_derived(key, "index") for key in (self._keys.get(newest), *older) if key is not None)
+            known = self._known = (newest, made if newest in self._keys else (secrets.token_bytes(KEY_BYTES), *made))
+        return known[1]
+
+    def of_memory(self, generation: int | None = None) -> tuple[int, bytes] | None:
+        """Of that generation, or of the newest, with its number. None: the key is not there."""
+        named = self._generation() if generation is None else generation
+        try:
+            return named, _derived(self._keys[named], "memory")
+        except KeyError:
+            return None
+
+
+def _derived(key: bytes, purpose: str) -> bytes:
+    return subkey(key, purpose, HOME_SESSION, HOME_INSTANCE)

@@ -6,14 +6,13 @@ which record they stand for, is checked by whoever keeps them.
 """
 
 from functools import cache
-from types import FunctionType
-from typing import cast
 
 import msgspec
 
 from holdfast.ids import GrantId, InstanceId, SessionId
-from holdfast.session.home_events import HOME_EVENTS, GrantProposed, HomeState, SessionCreated, SessionSealed, TokenAdded, decode_home_event
-from holdfast.session.layout import layout_of
+from holdfast.session import home_events
+from holdfast.session.home_events import HOME_EVENTS, GrantProposed, HomeState, SessionCreated, SessionSealed, TokenAdded
+from holdfast.session.layout import constants_of, functions_of, layout_of
 
 
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
@@ -37,9 +36,8 @@ _decode = msgspec.json.Decoder(_Kept).decode
 
 @cache
 def home_layout() -> str:
-    """Changes with every field of every home event, with every event there is, and with the code that folds them."""
-    methods = [each for each in vars(HomeState).values() if isinstance(each, FunctionType)]
-    return layout_of([*methods, cast(FunctionType, decode_home_event)], HOME_EVENTS)
+    """Changes with every field and default of every home event, with every event there is, and with the code that folds them."""
+    return layout_of(functions_of(home_events), HOME_EVENTS, constants_of(home_events))
 
 
 def encode_home_state(state: HomeState) -> bytes:

@@ -5,9 +5,7 @@ Every value says its type by a name from a closed list; nothing else is made fro
 error: it gives None, and the journal is folded instead. Who wrote the bytes, and which record they stand for, is checked by whoever keeps them.
 """
 
-from collections.abc import Iterator
 from enum import StrEnum
-from types import FunctionType, ModuleType
 from typing import Any
 
 import msgspec
@@ -37,7 +35,7 @@ from holdfast.session import (
     transitions,
     turn_ids,
 )
-from holdfast.session.layout import layout_of
+from holdfast.session.layout import constants_of, functions_of, layout_of
 from holdfast.session.state import SessionState
 from holdfast.session.trail import Trail, Window
 
@@ -80,40 +78,18 @@ FOLD = (
     transitions,
     turn_ids,
 )
-"""The modules whose functions and classes a fold runs through. One that is missing here would let a snapshot of older code be believed."""
+"""The modules whose functions, classes and tables a fold runs through. One that is missing here would let a snapshot of older code be believed."""
 
 _PLAIN = (str, int, float, bool, type(None))
 
 
-def _functions(module: ModuleType) -> Iterator[FunctionType]:
-    """Its own, and those of its classes: a property is code as well. What it imports from us is in a module of `FOLD` too."""
-    for each in vars(module).values():
-        if getattr(each, "__module__", None) != module.__name__:
-            continue
-        if isinstance(each, FunctionType):
-            yield each
-        elif isinstance(each, type):
-            yield from (found for member in vars(each).values() if isinstance(found := _plain_function(member), FunctionType))
-
-
-def _plain_function(member: object) -> object:
-    if isinstance(member, property):
-        return member.fget
-    return member.__func__ if isinstance(member, classmethod | staticmethod) else member
-
-
-def _numbers(module: ModuleType) -> list[Any]:
-    """Its constants of one value, such as how much is remembered: a state that was kept under another bound is another state."""
-    return [[name, repr(each)] for name, each in sorted(vars(module).items()) if type(each) in _PLAIN and not name.startswith("__")]
-
-
 def layout() -> str:
-    code = [each for module in FOLD for each in _functions(module)]
-    return layout_of(code, _STRUCTS, numbers=[_numbers(module) for module in (*FOLD, limits)])
+    code = [each for module in FOLD for each in functions_of(module)]
+    return layout_of(code, _STRUCTS, [constants_of(module) for module in (*FOLD, limits)])
 
 
 LAYOUT = layout()
-"""Changes with every field of every type, and with the code that folds: what another version of this program made of the same records is not read."""
+"""Changes with every field and default, with the code that folds and with what it reads by name: what another version made of the same records is not read."""
 
 
 def encode_state(value: SessionState) -> bytes:

@@ -1,21 +1,29 @@
 """A state as bytes and back is the very state, and goes on the same way."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
+from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
+from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import limits, session
-from holdfast.session import trail
+from holdfast.session import authority, evolve_turn, memory, restoring, schedule, trail, transitions
+from holdfast.session import state as state_module
 from holdfast.session.codec import decode
 from holdfast.session.evolve import evolve, initial
+from holdfast.session.layout import layout_of
 from holdfast.session.messages import Usage
 from holdfast.session.snapshot import FOLD, LAYOUT, decode_state, encode_state, layout
-from holdfast.session.state import SessionState, Turn
+from holdfast.session.state import Phase, SessionState, Turn
 from holdfast.session.trail import Trail, Window
 from holdfast.testing.pure_session import LIFE, SESSION
 from holdfast.testing.scenarios import Teller
@@ -91,6 +99,60 @@ def test_a_method_or_a_property_that_means_something_else_is_another_layout(monk
 def test_another_bound_of_what_is_remembered_is_another_layout(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> None:
     monkeypatch.setattr(module, name, getattr(module, name) + 1)
     assert layout() != LAYOUT
+
+
+def tables() -> Iterator[tuple[ModuleType, str]]:
+    """Whatever stands in a module that a fold runs through, and is no code and no single value."""
+    for module in FOLD:
+        yield from ((module, name) for name, each in vars(module).items() if isinstance(each, dict | frozenset | tuple) and not name.startswith("__"))
+
+
+def test_another_table_is_another_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn may go from one phase to another because a table says so, and what is not remembered as a word stands in one too."""
+    found = list(tables())
+    assert {(transitions, "TRANSITIONS"), (memory, "_COMMON"), (evolve_turn, "_NEEDS_START"), (restoring, "_NEVER_BLANK")} <= set(found)
+    for module, name in found:
+        table = getattr(module, name)
+        less = dict(list(table.items())[1:]) if isinstance(table, dict) else type(table)(list(table)[1:])
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, less)
+            assert layout() != LAYOUT, (module, name)
+    assert layout() == LAYOUT
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "other"),
+    [
+        (memory, "_WORD", re.compile(r"[a-z]+")),
+        (authority, "NO_PROVENANCE", authority._DIRECT),
+        (schedule, "_SECOND", timedelta(minutes=1)),
+        (state_module, "_READY", Phase.DECIDING),
+        (state_module, "Phase", StrEnum("Phase", {each.name: each.value + "_" for each in Phase}, module=state_module.__name__)),
+        (schedule, "cron_table", cache(lambda _: None)),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_whatever_else_a_fold_reads_by_name_is_in_the_layout(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, other: object) -> None:
+    if callable(other) and not isinstance(other, type):
+        other.__module__ = module.__name__
+    monkeypatch.setattr(module, name, other)
+    assert layout() != LAYOUT
+
+
+def test_another_default_is_another_layout() -> None:
+    """What an older record leaves out is what the default says: of a struct, and of a function."""
+
+    def kept(default: Any, function: FunctionType = lambda: None) -> str:  # type: ignore[assignment]
+        return layout_of([function], {"Kept": msgspec.defstruct("Kept", [("field", Any, default)])})
+
+    found = [0, 1, "0", (), frozenset("a"), frozenset("b"), Phase.READY, Phase.DECIDING, msgspec.field(default_factory=dict)]
+    found += [msgspec.field(default_factory=list), Usage(), Usage(input_tokens=1), Trail(), Trail().extend([1]), Window(1), Window(2), None]
+    functions: list[Any] = [lambda a=0: a, lambda a=1: a, lambda *, a=0: a, lambda a: a in {1, 2}, lambda a: a in {1, 3}]
+    said = [*map(kept, found), *(kept(0, each) for each in functions)]
+    assert len(set(said)) == len(said)
+    assert kept(frozenset("ab")) == kept(frozenset("ba"))
+    with pytest.raises(TypeError, match="no words for a object"):
+        kept(object())
 
 
 def test_the_layout_is_the_same_in_every_process() -> None:

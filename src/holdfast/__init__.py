@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from holdfast.ports.journal_store import Record as Record
     from holdfast.ports.tools import ToolCall as ToolCall
     from holdfast.runtime.feed import Delta as Delta
+    from holdfast.runtime.feed import Gap as Gap
     from holdfast.runtime.foreign import ForeignTurn as ForeignTurn
     from holdfast.runtime.foreign import Gate as Gate
     from holdfast.session.authority import Audience as Audience
@@ -105,6 +106,7 @@ _WHERE = {
     "Fenced": _ERRORS,
     "Followed": _HOME,
     "ForeignTurn": "holdfast.runtime.foreign",
+    "Gap": "holdfast.runtime.feed",
     "Gate": "holdfast.runtime.foreign",
     "Grant": _HOME,
     "HoldfastError": _ERRORS,

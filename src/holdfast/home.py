@@ -183,8 +183,10 @@ class Home:
 
     async def resume(self, session: str | None = None, *, model: str | None = None) -> tuple[Turn, ...]:
         """Fire what is due, then drive on whatever is owed: in one session, or in all."""
-        names = [session] if session is not None else list(await self.service.owing())
-        return tuple([await self.service.resume(name, by="library", model=model) for name in names])
+        if session is not None:
+            return (await self.service.resume(session, by="library", model=model),)
+        owing = await self.service.owing_heads()
+        return tuple([await self.service.resume(name, by="library", model=model, since=since) for name, since in owing.items()])
 
     async def remind(
         self,

@@ -512,6 +512,20 @@ async def test_a_cancelled_delegate_whose_driver_died_in_a_tool_is_seen_to_its_e
     assert effects.done == []
 
 
+@in_loop
+async def test_a_request_that_ended_while_its_delegate_was_resumed_is_told_as_it_ended() -> None:
+    """Whoever resumes everything drives the parent on with its delegate; when its own time comes nothing is owed, and it was cancelled all the same."""
+    disk, effects = Disk(), Effects()
+    ops = pair(effects, hands(), acts("canary"))
+    assert await dies_at(ops, disk, ToolStarted, 1)
+    async with open_in_memory(agents=[ops], disk=disk) as home:
+        await home.cancel(S, by=alice)
+        delegate, request = await home.resume()
+        assert ((delegate.turn, delegate.outcome), (request.session, request.turn, request.outcome)) == (("t1", "cancelled"), (S, "t1", "cancelled"))
+        assert await home.resume() == ()
+        assert [(each.turn, each.outcome) for each in await home.resume(S)] == [(None, "completed")], "nothing was owed any more"
+
+
 class Gated:
     """A model that calls a tool once somebody lets it."""
 

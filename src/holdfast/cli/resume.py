@@ -45,20 +45,20 @@ async def _resume(options: Options, session: str | None, model: str | None, asse
                 raise Refused(f"there is no session {name}", code="unknown", hint="`holdfast sessions list` shows them")
             return 0
         by = who(home_of(options), asserted).person
-        names = [name] if name is not None else list(await service.owing())
-        codes = [await _one(options, service, each, model, by, alone=name is not None) for each in names]
-    if not names and not options.out.json:
+        owing = {name: None} if name is not None else await service.owing_heads()
+        codes = [await _one(options, service, each, model, by, since) for each, since in owing.items()]
+    if not owing and not options.out.json:
         options.out.note("nothing is owed")
     return exit_code_of_several(codes)
 
 
-async def _one(options: Options, service: "Service", session: str, model: str | None, by: str, *, alone: bool) -> int:
+async def _one(options: Options, service: "Service", session: str, model: str | None, by: str, since: int | None) -> int:
     from holdfast.cli.turns import told, told_error
 
-    if not alone and not options.out.json:
+    if since is not None and not options.out.json:  # one of several
         options.out.note(f"{session}:")
     try:
-        turn = await service.resume(session, by=by, model=model)
+        turn = await service.resume(session, by=by, model=model, since=since)
     except HoldfastError as exc:
         return told_error(options, session, exc)
     return told(options, turn)

@@ -6,7 +6,7 @@ report, jobs that are over. That, too, is decided under the write lock, so it do
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.errors import HoldfastError
 from holdfast.ids import SessionId, TurnId
@@ -39,7 +39,7 @@ class Resuming:
         self._jobs = jobs
         self._drives = drives
 
-    async def resume(self, session: SessionId, *, by: str, model: str | None) -> TurnReport:
+    async def resume(self, session: SessionId, *, by: str, model: str | None, since: int | None) -> TurnReport:
         async with self._shelf.use(session) as ledger:
             driver = self._drives.driver(ledger)
             try:
@@ -50,7 +50,7 @@ class Resuming:
                 self._jobs.watch(ledger.session)
                 if model is not None:
                     await self._give_model(ledger, model, by=by)
-                before = _subject(ledger.state)
+                before = _subject(ledger.state, since)
                 await self._drives.drive_until(ledger, driver, nothing_owed)
                 for turn in tuple(ledger.state.turns):
                     while await self._drives.moved_below(ledger, turn):
@@ -59,6 +59,11 @@ class Resuming:
                 return await self._delegation.standing(ledger, before)
             finally:
                 await self._drives.leave(ledger, driver)
+
+    async def owing_heads(self) -> Mapping[SessionId, int]:
+        owing = await self.owing()
+        seqs = {session: seq for session, _, seq in await self._world.store.heads()} if owing else {}
+        return {session: seqs[session] for session in owing if session in seqs}
 
     async def _give_model(self, ledger: Ledger, model: str, *, by: str) -> None:
         self._world.model(model)
@@ -115,8 +120,12 @@ class Resuming:
         await self._delegation.settle_lost(ledger)
 
 
-def _subject(state: SessionState) -> TurnId | None:
-    """The turn that `resume` speaks of: the running one, else one that can go on, else the next, else one that waits, else the last if it is well."""
+def _subject(state: SessionState, since: int | None) -> TurnId | None:
+    """
+    The turn that `resume` speaks of: the running one, else one that can go on, else the next, else one that waits, else the last if it is well.
+
+    One that ended after record `since` is spoken of whatever it came to: whoever drove the sessions before this one drove it too.
+    """
     if state.running is not None:
         return state.running
     for turn in state.turns.values():
@@ -124,9 +133,12 @@ def _subject(state: SessionState) -> TurnId | None:
             return turn.turn
     if state.queued:
         return state.queued[0].turn
+    if state.turns:
+        return next(reversed(state.turns))
     last = TurnId(f"t{state.inputs}")
     result = state.results.get(last)
-    return next(reversed(state.turns), None) or (last if result is not None and result.outcome == "completed" else None)
+    is_news = result is not None and (result.outcome == "completed" or (since is not None and result.seq > since))
+    return last if is_news else None
 
 
 def _never(_: SessionState) -> bool:

@@ -8,7 +8,7 @@ The verbs that drive are told here and done by what the service owns: `sending`,
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Self
 
@@ -179,9 +179,13 @@ class Service:
             listing.note(self.world, ledger)
             return tuple([await turn_report(ledger, each) for each in cancelled])
 
-    async def resume(self, session: str, *, by: str, model: str | None = None) -> TurnReport:
-        """Drive on whatever is owed, until nothing is."""
-        return await self._resuming.resume(session_id(session), by=by, model=model)
+    async def resume(self, session: str, *, by: str, model: str | None = None, since: int | None = None) -> TurnReport:
+        """Drive on whatever is owed, until nothing is. A turn that ended after record `since` is told of, also where nothing is owed any more."""
+        return await self._resuming.resume(session_id(session), by=by, model=model, since=since)
+
+    async def owing_heads(self) -> Mapping[SessionId, int]:
+        """`owing`, each with its last record: to `resume` one may end turns of another, which has them to tell when its own time comes."""
+        return await self._resuming.owing_heads()
 
     def foreign_turn(
         self, session: str, text: str, *, source: MessageSource | None, agent: str | None = None, workspace: Workspace | None = None

@@ -62,7 +62,7 @@ def said(value: Any) -> Any:  # noqa: PLR0911  # one line per kind
         return repr(value)
     match value:
         case EnumMeta():
-            return [value.__qualname__, *([each.name, repr(each.value)] for each in value)]
+            return [value.__qualname__, *map(said, value.__members__.values())]
         case Enum():
             return [type(value).__qualname__, value.name, repr(value.value)]
         case dict():
@@ -72,7 +72,7 @@ def said(value: Any) -> Any:  # noqa: PLR0911  # one line per kind
         case set() | frozenset():
             return ["set", *sorted(map(said, value), key=repr)]
         case msgspec.Struct() | Trail() | Window():
-            names = getattr(value, "__struct_fields__", None) or type(value).__slots__
+            names: tuple[str, ...] = getattr(value, "__struct_fields__", ()) or getattr(value, "__slots__", ())
             return [type(value).__qualname__, *(said(getattr(value, name)) for name in names)]
         case re.Pattern(pattern=pattern, flags=flags):
             return ["pattern", repr(pattern), flags]
@@ -80,9 +80,10 @@ def said(value: Any) -> Any:  # noqa: PLR0911  # one line per kind
             return ["decoder", said(kind)]
         case FunctionType() | type():
             return [value.__module__, value.__qualname__]
-    if type(value) is _FACTORY:
-        return ["factory", said(value.factory)]
-    raise TypeError(f"a layout has no words for a {type(value).__qualname__}")
+        case _ if type(value) is _FACTORY:
+            return ["factory", said(value.factory)]
+        case _:
+            raise TypeError(f"a layout has no words for a {type(value).__qualname__}")
 
 
 class _Made(msgspec.Struct):

@@ -17,7 +17,7 @@ from typing import Any, Self
 from holdfast.errors import NotSaved, Refused, Untrusted, Unusable
 from holdfast.ids import ApprovalId, GrantId, TurnId
 from holdfast.ports.journal_store import Record
-from holdfast.ports.tools import Tool
+from holdfast.ports.tools import BUILTIN_TOOLS, Tool
 from holdfast.runtime.feed import Heard
 from holdfast.runtime.foreign import ForeignTurn
 from holdfast.runtime.job_reports import JobReport
@@ -27,7 +27,7 @@ from holdfast.runtime.reports import AnswerReport, ApprovalReport, ErrorReport, 
 from holdfast.runtime.service import Service
 from holdfast.runtime.world import AgentSpec
 from holdfast.session.authority import MessageSource, Workspace
-from holdfast.settings.settings import BUILTIN_TOOLS, did_you_mean
+from holdfast.settings.settings import did_you_mean
 from holdfast.settings.values import is_name
 from holdfast.wiring import LazyModels, folder_identity, home_path, open_service
 

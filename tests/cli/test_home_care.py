@@ -68,6 +68,17 @@ def test_settings_that_name_what_is_not_here_are_told(cli: Cli) -> None:
     assert any("'shel'" in each and "'shell'" in each for each in ran.json["problems"])
 
 
+def test_whoever_sends_is_told_of_a_tool_that_settings_name_and_nobody_has(cli: Cli) -> None:
+    """The turn runs without it, and says nothing of it on stdout: a program that reads that is not disturbed."""
+    cli.settings('[agents.ops]\nmodel = "demo"\ntools = ["now", "shel"]\n')
+    ran = cli("--json", "send", "notes", "hi")
+    assert (ran.code, ran.json["outcome"]) == (0, "completed")
+    assert ran.err == "holdfast.toml: agent ops: there is no tool 'shel'; did you mean 'shell'?\n"
+    assert cli("--json", "sessions", "list").err == "", "who only looks is not told every time"
+    cli.settings('[agents.ops]\nmodel = "demo"\ntools = ["now", "shell"]\n')
+    assert cli("--json", "send", "notes", "hi").err == ""
+
+
 def test_settings_that_others_may_write_or_nobody_can_read_are_refused(cli: Cli) -> None:
     cli.settings("")
     (cli.home / "holdfast.toml").unlink()

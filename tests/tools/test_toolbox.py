@@ -10,9 +10,9 @@ import pytest
 from holdfast.adapters.tools.now import now
 from holdfast.adapters.tools.python import tool
 from holdfast.adapters.tools.questions import ask_person
-from holdfast.adapters.tools.toolbox import BUILTIN_NAMES, Toolbox, builtin_tools, load_tool
+from holdfast.adapters.tools.toolbox import Toolbox, builtin_tools, load_tool
 from holdfast.errors import InvariantBroken, Unusable
-from holdfast.ports.tools import InvalidArguments, ToolBox
+from holdfast.ports.tools import BUILTIN_TOOLS, InvalidArguments, ToolBox
 from holdfast.session.approvals import RESERVED
 
 
@@ -55,7 +55,7 @@ def test_a_toolbox_finds_by_name_and_refuses_doubles() -> None:
     box: ToolBox = Toolbox([*builtin_tools(), helper])
     assert box.get("helper") is helper
     assert box.get("none") is None
-    assert list(box.names()) == sorted([*BUILTIN_NAMES, "helper"])
+    assert list(box.names()) == sorted([*BUILTIN_TOOLS, "helper"])
     with pytest.raises(Unusable):
         Toolbox([*builtin_tools(), tool(name="shell")(lambda: None)])
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.adapters.tools.toolbox import BUILTIN_NAMES
+from holdfast.adapters.tools.toolbox import builtin_tools
 from holdfast.errors import Unusable
+from holdfast.ports.tools import BUILTIN_TOOLS
 from holdfast.runtime.world import AgentSpec
 from holdfast.session.authority import Audience
 from holdfast.session.policy import Policy, Rule
 from holdfast.settings import FILE_NAME, Notify, Settings, SettingsSource, load_settings, settings_from_toml
 from holdfast.settings.keys import ANY, NOTIFY_KEYS, RULE_KEYS, SECTIONS
 from holdfast.settings.lines import line_of
-from holdfast.settings.settings import BUILTIN_TOOLS
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -87,7 +87,7 @@ def refusal(text: str) -> Unusable:
 def test_without_a_file_there_is_one_agent_with_all_built_in_tools(tmp_path: Path) -> None:
     found = load_settings(tmp_path)
     assert found == Settings() == load_settings(tmp_path / "absent")
-    assert found.agents() == {"assistant": AgentSpec(name="assistant", model="demo", tools=BUILTIN_NAMES)}
+    assert found.agents() == {"assistant": AgentSpec(name="assistant", model="demo", tools=BUILTIN_TOOLS)}
     assert (found.default_agent, found.policy()) == ("assistant", Policy())
 
 
@@ -143,7 +143,7 @@ def test_everything_that_may_be_said_is_understood() -> None:
 
 
 def test_the_built_in_tools_are_those_that_there_are() -> None:
-    assert BUILTIN_TOOLS == BUILTIN_NAMES
+    assert tuple(tool.definition.name for tool in builtin_tools()) == BUILTIN_TOOLS
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("45s", 45), ("30m", 1800), ("12h", 43200), ("7d", 604800)])
@@ -345,7 +345,27 @@ def test_secrets_are_the_named_variables_and_the_providers_keys() -> None:
 
 def test_a_rule_for_a_tool_that_nobody_has_is_pointed_out() -> None:
     found = settings('[policy.team]\nshel = "deny"\nshell = "ask"\n"*" = "deny"')
-    assert found.unknown_tools(BUILTIN_NAMES) == ("[policy.team] has a rule for 'shel', and there is no such tool; did you mean 'shell'?",)
+    assert found.unknown_tools(BUILTIN_TOOLS) == ("[policy.team] has a rule for 'shel', and there is no such tool; did you mean 'shell'?",)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[agents.ops]\ntools = ["shel", "now", "mine"]', ("agent ops: there is no tool 'shel'; did you mean 'shell'?",)),
+        ('[policy.team]\nshel = "deny"', ("[policy.team] has a rule for 'shel', and there is no such tool; did you mean 'shell'?",)),
+        ('[agents.ops]\ntools = ["now"]\ndelegates = ["helper"]\n[agents.helper]\n[policy.team]\ndelegate_helper = "ask"', ()),
+        ('[agents.ops]\ntools = ["bot:restart"]\n[policy.team]\nrestart_service = "deny"', ()),
+        ("", ()),
+    ],
+    ids=["a misspelt tool", "a misspelt rule", "a delegate", "a tool whose name only its program knows", "the defaults"],
+)
+def test_what_nobody_has_is_pointed_out_without_importing_anybodys_program(text: str, said: tuple[str, ...]) -> None:
+    assert settings(text).unknown_at_hand([*BUILTIN_TOOLS, "mine"]) == said
+
+
+def test_a_rule_may_be_for_a_tool_of_a_program_beside_the_file() -> None:
+    beside = AgentSpec(name="bot", model="demo", tools=("bot:restart",))
+    assert settings('[policy.team]\nrestart_service = "deny"').unknown_at_hand(BUILTIN_TOOLS, [beside]) == ()
 
 
 # The file, and a process that runs on

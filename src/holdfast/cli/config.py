@@ -137,6 +137,7 @@ def problems_of(settings: "Settings") -> list[str]:
     """What the settings name and this install does not have."""
     from holdfast.cli.agents import agents_of
     from holdfast.ids import delegate_tool_name
+    from holdfast.settings import no_such_tool
     from holdfast.wiring import LazyModels, LazyTools
 
     agents_of(None)  # tools of the user's are looked for in this folder
@@ -151,7 +152,7 @@ def problems_of(settings: "Settings") -> list[str]:
                 problems.append(f"agent {name}: {exc.message} ({exc.hint})")
                 continue
             if found is None:
-                problems.append(f"agent {name}: there is no tool {tool!r}")
+                problems.append(no_such_tool(name, tool, known))
             else:
                 known.append(found.definition.name)
         known += [delegate_tool_name(each) for each in spec.delegates]

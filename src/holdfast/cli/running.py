@@ -16,6 +16,7 @@ from holdfast.cli.options import Options
 from holdfast.errors import Refused, Unusable
 
 if TYPE_CHECKING:
+    from holdfast.cli.agents import Given
     from holdfast.runtime.service import Service
 
 Work = Callable[[], Coroutine[Any, Any, int]]
@@ -59,6 +60,7 @@ async def making_service(options: Options, *, lasting: bool = False) -> "AsyncGe
     from holdfast.wiring import open_service
 
     given = agents_of(options.app)
+    _warn_of_unknown_tools(options, given)
     async with open_service(home_of(options), agents=given.specs, tools=given.tools, models=given.models, lasting=lasting) as service:
         yield service
 
@@ -69,8 +71,19 @@ async def driving_service(options: Options) -> "AsyncGenerator[Service | None, N
     from holdfast.cli.agents import agents_of
 
     given = agents_of(options.app)
+    _warn_of_unknown_tools(options, given)
     async with _existing(options, agents=given.specs, tools=given.tools, models=given.models) as service:
         yield service
+
+
+def _warn_of_unknown_tools(options: Options, given: "Given") -> None:
+    """A misspelt tool is one that the model is never given, and a misspelt "deny" denies nothing. Beside the result, which is what it would be without."""
+    from holdfast.ports.tools import BUILTIN_TOOLS
+    from holdfast.settings import SettingsSource
+
+    known = [*BUILTIN_TOOLS, *(tool.definition.name for tool in given.tools)]
+    for each in SettingsSource(home_of(options)).now().unknown_at_hand(known, given.specs):
+        options.out.note(f"holdfast.toml: {each}")
 
 
 @asynccontextmanager

@@ -20,6 +20,25 @@ from holdfast.ids import CallId, InstanceId, JobId, SessionId, TurnId
 from holdfast.session.memory import Circle, Origin
 from holdfast.session.plan import Binding, ToolDefinition
 
+BUILTIN_TOOLS = (
+    "ask_person",
+    "cancel_reminder",
+    "forget",
+    "job_cancel",
+    "job_status",
+    "list_files",
+    "list_reminders",
+    "now",
+    "read_file",
+    "recall",
+    "remember",
+    "search_files",
+    "set_reminder",
+    "shell",
+    "write_file",
+)
+"""What every install has, by name: settings know them without loading them."""
+
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
     """Where a call would run: from the turn's journalled context and the home's settings, never from live transport data."""

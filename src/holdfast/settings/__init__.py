@@ -6,7 +6,7 @@ the key and the nearest valid one. There is no file: the defaults hold. `keys.py
 """
 
 from holdfast.settings.reading import settings_from_toml
-from holdfast.settings.settings import Notify, Settings
+from holdfast.settings.settings import Notify, Settings, no_such_tool
 from holdfast.settings.source import FILE_NAME, SettingsSource, load_settings
 
-__all__ = ["FILE_NAME", "Notify", "Settings", "SettingsSource", "load_settings", "settings_from_toml"]
+__all__ = ["FILE_NAME", "Notify", "Settings", "SettingsSource", "load_settings", "no_such_tool", "settings_from_toml"]

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 from holdfast.errors import Unusable
 from holdfast.ids import ID_PART
 from holdfast.limits import KIB
+from holdfast.ports.tools import BUILTIN_TOOLS
 from holdfast.runtime.world import AgentSpec
 from holdfast.session.authority import Audience
 from holdfast.settings import values
 from holdfast.settings.keys import ANY, SECTIONS, Key
 from holdfast.settings.lines import line_of
-from holdfast.settings.settings import BUILTIN_TOOLS, DEFAULT_MODEL, Settings, did_you_mean
+from holdfast.settings.settings import DEFAULT_MODEL, Settings, did_you_mean
 from holdfast.settings.values import Wrong
 
 BYTES_MAX = 64 * KIB  # read for every decision, by a person and by us

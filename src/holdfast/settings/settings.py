@@ -7,6 +7,8 @@ from typing import Literal
 import msgspec
 
 from holdfast import limits
+from holdfast.ids import delegate_tool_name
+from holdfast.ports.tools import BUILTIN_TOOLS
 from holdfast.runtime.world import AgentSpec
 from holdfast.session.authority import Audience
 from holdfast.session.compaction import CompactionRules
@@ -15,23 +17,6 @@ from holdfast.settings.values import is_name
 
 DEFAULT_AGENT = "assistant"
 DEFAULT_MODEL = "demo"
-BUILTIN_TOOLS = (
-    "ask_person",
-    "cancel_reminder",
-    "forget",
-    "job_cancel",
-    "job_status",
-    "list_files",
-    "list_reminders",
-    "now",
-    "read_file",
-    "recall",
-    "remember",
-    "search_files",
-    "set_reminder",
-    "shell",
-    "write_file",
-)
 LOCAL = "local"
 
 # Held back whether or not settings name them.
@@ -158,6 +143,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             for tool in rules
             if tool != "*" and tool not in names
         )
+
+    def unknown_at_hand(self, known: Iterable[str], beside: Iterable[AgentSpec] = ()) -> tuple[str, ...]:
+        """
+        Tools that an agent names or a rule is for, and that nobody has, as far as it can be said without importing anybody's program.
+
+        `beside` are agents that the file does not have.
+
+        One that is named as module:function is not looked at; while there are such, nobody can say what they are called, and rules are not either.
+        """
+        agents = [*self.agents().values(), *beside]
+        wanted = [(spec.name, tool) for spec in agents for tool in spec.tools]
+        names = [*known, *(delegate_tool_name(each) for spec in agents for each in spec.delegates)]
+        missing = [no_such_tool(name, tool, names) for name, tool in wanted if ":" not in tool and tool not in names]
+        return (*missing, *(() if any(":" in tool for _, tool in wanted) else self.unknown_tools(names)))
+
+
+def no_such_tool(agent: str, tool: str, known: Iterable[str]) -> str:
+    return f"agent {agent}: there is no tool {tool!r}{did_you_mean(tool, known)}"
 
 
 def did_you_mean(word: str, valid: Iterable[str]) -> str:

@@ -18,25 +18,7 @@ from holdfast.adapters.tools.writing import write_file
 from holdfast.errors import Unusable
 from holdfast.ids import CallId
 from holdfast.ports.memory import Memory
-from holdfast.ports.tools import ProcessFacts, Tool
-
-BUILTIN_NAMES = (
-    "ask_person",
-    "cancel_reminder",
-    "forget",
-    "job_cancel",
-    "job_status",
-    "list_files",
-    "list_reminders",
-    "now",
-    "read_file",
-    "recall",
-    "remember",
-    "search_files",
-    "set_reminder",
-    "shell",
-    "write_file",
-)
+from holdfast.ports.tools import BUILTIN_TOOLS, ProcessFacts, Tool
 
 
 class Toolbox:
@@ -66,7 +48,7 @@ def builtin_tools(
     """
     The built-in tools, sorted by name.
 
-    >>> [tool.definition.name for tool in builtin_tools()] == list(BUILTIN_NAMES)
+    >>> [tool.definition.name for tool in builtin_tools()] == list(BUILTIN_TOOLS)
     True
     """
     return (
@@ -94,7 +76,7 @@ def load_tool(name: str, builtins: Iterable[Tool]) -> Tool:
     if not colon:
         found = next((tool for tool in builtins if tool.definition.name == name), None)
         if found is None:
-            raise Unusable(f"there is no built-in tool {name!r}", hint=f"use one of {', '.join(BUILTIN_NAMES)}, or MODULE:FUNCTION")
+            raise Unusable(f"there is no built-in tool {name!r}", hint=f"use one of {', '.join(BUILTIN_TOOLS)}, or MODULE:FUNCTION")
         return found
     try:
         value = getattr(importlib.import_module(module_name), attribute)

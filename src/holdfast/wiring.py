@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.files import FileStore
-from holdfast.adapters.files.clock import SystemClock
 from holdfast.adapters.files.index import SqliteIndex
 from holdfast.adapters.files.memory import NAME as MEMORY
 from holdfast.adapters.files.memory import SqliteMemory

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, Unpack
 
+from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.files import snapshots
-from holdfast.adapters.files.clock import SystemClock
 from holdfast.adapters.files.derived_keys import DerivedKeys
 from holdfast.adapters.files.driver import DriverClaim, remove_folder
 from holdfast.adapters.files.filesystem_sync import FilesystemSync

@@ -23,7 +23,7 @@ from holdfast.ports.journal_store import Draft, Head, Record, SealMark
 
 if TYPE_CHECKING:
     from holdfast.adapters.inmemory.commit import Pending
-    from holdfast.adapters.inmemory.store import InMemoryClaim
+    from holdfast.adapters.inmemory.journal import InMemoryClaim
     from holdfast.adapters.listening import Listener
 
 HOME = SessionId("home")

@@ -2,32 +2,21 @@
 The reference `JournalStore`: what the port's contract means, with nothing in the way. One store is one process.
 
 Everything runs on the caller's thread and the lock is held only between two awaits, so a simulation that is seeded runs the same every time.
-An append lets the event loop turn once before it commits: appends that were begun together are kept together, as on a disk.
 """
 
-import asyncio
 import contextlib
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from pathlib import Path
 
-from blake3 import blake3
-
-from holdfast.adapters.inmemory.commit import (
-    Pending,
-    commit_waiting,
-    error_from_mark,
-    mark_from_error,
-    refuse_nesting,
-    verified,
-)
+from holdfast.adapters.clock import SystemClock
+from holdfast.adapters.inmemory.commit import Pending, commit_waiting, error_from_mark, mark_from_error, verified
 from holdfast.adapters.inmemory.disk import HOME, Crashed, InMemoryDisk, Life
-from holdfast.errors import BrokenChain, Busy, HoldfastError, InDoubt, InvariantBroken, Refused, Untrusted
+from holdfast.adapters.inmemory.journal import InMemoryJournal
+from holdfast.errors import Busy, HoldfastError, InvariantBroken, Refused, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.record import check_draft, times_of_birth
 from holdfast.ports.clock import Clock
-from holdfast.ports.journal_store import Appended, Check, Decide, Draft, Head, Record, SealMark
+from holdfast.ports.journal_store import Check, Draft, Head, SealMark
 from holdfast.session.home_events import (
     AnyHomeEvent,
     HomeCreated,
@@ -38,219 +27,6 @@ from holdfast.session.home_events import (
     decode_home_event,
     encode_home_event,
 )
-
-
-class SystemClock:
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
-class InMemoryClaim:
-    """Held by one process until it releases it or dies."""
-
-    def __init__(self, life: Life, owner: "InMemoryStore", epoch: int) -> None:
-        self._life = life
-        self.owner = owner
-        self._epoch = epoch
-
-    @property
-    def epoch(self) -> int:
-        return self._epoch
-
-    async def release(self) -> None:
-        with self._life.lock:
-            if self._life.driver is self:
-                self._life.driver = None
-
-
-class InMemoryJournal:
-    """One handle. Its position moves with what it verified or wrote; its first fatal error is the answer to everything after it."""
-
-    def __init__(self, store: "InMemoryStore", life: Life, head: Head) -> None:
-        self._store = store
-        self._life = life
-        self._head = head
-        # InDoubt or Untrusted; never cleared: reopen to go on.
-        self._spent: InDoubt | Untrusted | None = None
-        self._closed = False
-
-    @property
-    def session(self) -> SessionId:
-        return self._life.session
-
-    @property
-    def instance(self) -> InstanceId:
-        return self._life.instance
-
-    @property
-    def head(self) -> Head:
-        return self._head
-
-    @property
-    def sealed(self) -> SealMark | None:
-        return self._life.seal
-
-    def is_at_head(self) -> bool:
-        self._check_usable()
-        return self._spent is None and self._life.seal is None and self._life.anchor == self._head
-
-    async def load(self, fold: Callable[[Record], None], *, after: int = 0) -> Head:
-        self._check_usable()
-        life = self._life
-        with life.lock:
-            records, damage = verified(life, life.genesis, upto=max(life.anchor.seq, self._head.seq))
-            if damage is not None and life.seal is None:
-                self._store.seal(life, damage)
-                self._spent = damage
-                raise damage
-            if damage is None and len(records) > life.anchor.seq:
-                life.anchor = Head(records[-1].seq, records[-1].mac)
-        head = life.genesis
-        for record in records:
-            if record.seq > after:
-                fold(record)
-            head = Head(record.seq, record.mac)
-        self._head = max(self._head, head, key=lambda each: each.seq)
-        return head
-
-    async def append(self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT) -> Appended:
-        pending = self._queue(decide, since=since, epoch=epoch, check=check)
-        try:
-            await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            # Not begun: nothing was decided. If a peer has committed it meanwhile, it is whole, and in the journal.
-            with self._life.lock:
-                if pending in self._life.waiting:
-                    self._life.waiting.remove(pending)
-            raise
-        return self._commit(pending)
-
-    def append_now(self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT) -> Appended:
-        refuse_nesting()
-        return self._commit(self._queue(decide, since=since, epoch=epoch, check=check))
-
-    def _queue(self, decide: Decide, *, since: Head, epoch: int | None, check: Check) -> Pending:
-        refuse_nesting()
-        self._check_usable()
-        if self._spent is not None:
-            raise self._spent
-        pending = Pending(
-            decide=decide,
-            since=since,
-            known=self._head,
-            epoch=epoch,
-            check=check,
-            drives=self._drives,
-            writer=self._store.name,
-            now_ms=self._store.clock.now_ms,
-            is_alive=lambda: self._store.is_alive,
-        )
-        self._life.waiting.append(pending)
-        return pending
-
-    def _commit(self, pending: Pending) -> Appended:
-        with self._life.lock:
-            if pending.outcome is None:
-                commit_waiting(self._store.disk, self._life, seal=self._store.seal)
-        match pending.outcome:
-            case Appended(head=head):
-                self._head = max(self._head, head, key=lambda each: each.seq)
-                return pending.outcome
-            case InDoubt() | Untrusted() as exc:
-                self._spent = exc
-                raise exc
-            case Crashed() as exc:
-                self._store.crash()
-                raise exc
-            case BaseException() as exc:
-                raise exc
-            case None:
-                raise InvariantBroken("a commit left an append without an outcome")
-
-    def _drives(self, epoch: int) -> bool:
-        driver = self._life.driver
-        return driver is not None and driver.owner is self._store and driver.epoch == epoch
-
-    async def claim(self) -> InMemoryClaim | None:
-        self._check_usable()
-        life = self._life
-        with life.lock:
-            if life.seal is not None:
-                raise error_from_mark(life.seal)
-            if life.driver is not None:
-                return None
-            life.epoch += 1
-            life.driver = InMemoryClaim(life, self._store, life.epoch)
-            return life.driver
-
-    async def seal(self, mark: SealMark) -> None:
-        self._store.check_alive()  # a closed handle will do: what could not even be folded is closed before it is sealed
-        with self._life.lock:
-            if self._life.seal is None:
-                self._store.seal(self._life, error_from_mark(mark))
-
-    async def quarantine(self, kind: str, payload: bytes) -> str:
-        self._check_usable()
-        with self._life.lock:
-            self._life.quarantine.append((kind, payload))
-            return self._place(len(self._life.quarantine) - 1)
-
-    async def quarantined(self) -> Sequence[str]:
-        self._check_usable()
-        return [self._place(number) for number in range(len(self._life.quarantine))]
-
-    def _place(self, number: int) -> str:
-        life = self._life
-        return f"memory:{life.session}/{life.instance}/quarantine/{number}-{life.quarantine[number][0]}"
-
-    async def read_quarantined(self, where: str) -> tuple[str, bytes]:
-        self._check_usable()
-        places = {self._place(number): kept for number, kept in enumerate(self._life.quarantine)}
-        if where not in places:
-            raise Refused(f"{self.session} has nothing in quarantine at {where}", code="unknown")
-        return places[where]
-
-    async def beyond(self, seq: int) -> Sequence[Record]:
-        self._check_usable()
-        return [record for record in self._life.genuine() if record.seq > seq]
-
-    def lines(self) -> Iterator[bytes]:
-        yield from self._life.stored_lines()
-
-    async def keep_output(self, data: bytes) -> str:
-        self._check_usable()
-        digest = blake3(data).hexdigest()
-        self._life.outputs[digest] = data
-        return digest
-
-    async def output(self, digest: str) -> bytes:
-        self._check_usable()
-        data = self._life.outputs.get(digest)
-        if data is None:
-            raise Refused(f"{self.session} has no output {digest}", code="unknown")
-        if blake3(data).hexdigest() != digest:
-            raise BrokenChain(f"output {digest} of {self.session} was changed")
-        return data
-
-    def where(self) -> Sequence[Path]:
-        return ()
-
-    async def sync_anchor(self) -> None:
-        self._check_usable()
-
-    async def close(self) -> None:
-        self._closed = True
-        with self._life.lock:
-            if self._life.waiting:
-                commit_waiting(self._store.disk, self._life, seal=self._store.seal)
-
-    def _check_usable(self) -> None:
-        self._store.check_alive()
-        if self._closed:
-            raise InvariantBroken(f"the handle on {self.session} is closed")
 
 
 class InMemoryStore:
@@ -454,6 +230,3 @@ class InMemoryStore:
         for record in records:
             state.evolve(decode_home_event(record.type, record.version, record.body), at=record.at)
         return state
-
-
-__all__ = ["InMemoryClaim", "InMemoryJournal", "InMemoryStore", "SystemClock"]

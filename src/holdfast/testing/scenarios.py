@@ -17,8 +17,7 @@ Steps are the methods of `Teller` named `step_*`, by what they are about; words 
 import shlex
 from collections.abc import Callable, Iterable
 
-from holdfast.testing.story_aside import AsideSteps
-from holdfast.testing.story_turns import TurnSteps
+from holdfast.testing.story_driving import DriverSteps
 from holdfast.testing.story_world import WorldSteps
 
 SEPARATOR = "----"
@@ -37,7 +36,7 @@ def retold(text: str) -> str:
     return "\n\n".join(out) + "\n"
 
 
-class Teller(TurnSteps, AsideSteps, WorldSteps):
+class Teller(DriverSteps, WorldSteps):
     """One story in the telling."""
 
     def tell(self, steps: Iterable[str]) -> list[str]:

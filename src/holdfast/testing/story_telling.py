@@ -1,4 +1,4 @@
-"""A story in the telling: its session, and what was seen of it so far. The steps are in story_turns.py, story_aside.py and story_world.py."""
+"""A story in the telling: its session, and what was seen of it so far. The steps are in the other `story_` files."""
 
 from holdfast.ids import TurnId
 from holdfast.session.commands import SessionCommand

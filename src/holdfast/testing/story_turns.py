@@ -1,4 +1,4 @@
-"""Steps of a turn: a message, the model, its calls, its end; and all of them as a driver would do them by itself."""
+"""Steps of a turn: a message, the model, its calls, its end."""
 
 from typing import cast
 
@@ -21,13 +21,11 @@ from holdfast.session.commands import (
     TakeFailure,
 )
 from holdfast.session.decide_inputs import Duplicate, OnlyAnAnswerWord
-from holdfast.session.effects import AwaitTool, BeginTurn, CallModel, Finish, LookAtCalls, Park, ReportJob, Resume, RunTools, SessionEffect
 from holdfast.session.events import CallOutcome, DelegateOf, InputKind, Loop
 from holdfast.session.messages import ModelAnswer
-from holdfast.session.react import react
 from holdfast.session.view import view_of
 from holdfast.testing.memory_items import item
-from holdfast.testing.pure_session import BACKGROUND, PureSession
+from holdfast.testing.pure_session import PureSession
 from holdfast.testing.story_reading import proposed_call, source_of
 from holdfast.testing.story_telling import Telling
 
@@ -177,46 +175,3 @@ class TurnSteps(Telling):
 
     def step_fail(self, code: str, turn: str = "") -> None:
         self._do(FailTurn(turn=TurnId(turn) if turn else self._running, code=code, message=f"ended for {code}"))
-
-    # --- what a driver does by itself
-
-    def step_go(self) -> None:
-        """Do what is owed until only a model, a person or nobody can move it on. Tools say `done`."""
-        for _ in range(100):
-            before = len(self.pure.records)
-            if not any(self._perform(effect) for effect in react(self.pure.state)):
-                return
-            if len(self.pure.records) == before:
-                self._said.append("owed, but nothing moves")
-                return
-
-    def _perform(self, effect: SessionEffect) -> bool:
-        match effect:
-            case BeginTurn():
-                self.step_begin()
-            case Resume(turn=turn):
-                self.step_resume(turn)
-            case CallModel(turn=turn):
-                self.step_think(turn)
-            case LookAtCalls(turn=turn):
-                self.step_decide(turn)
-            case RunTools(turn=turn, calls=calls):
-                for call in calls:
-                    (self.step_start if self._goes_on_beside(turn, call) else self.step_run)(self._words.name(call))
-            case AwaitTool(call=call, epoch=epoch) if epoch < self.pure.epoch:
-                self.step_run(self._words.name(call))
-            case Park(turn=turn):
-                self.step_park(turn)
-            case Finish(turn=turn):
-                self.step_end(turn)
-            case ReportJob(job=job):
-                self.step_report_job(job)
-            case _:
-                return False
-        return True
-
-    def _goes_on_beside(self, turn: TurnId, call: CallId) -> bool:
-        """Whether its start is all that this turn does for it: a job, or a delegate."""
-        made = self.pure.state.open_call(turn, call)
-        tool = self.pure.tools.get(made.tool) if made is not None else None
-        return tool is not None and (tool.kind == "delegate" or tool.name in BACKGROUND)

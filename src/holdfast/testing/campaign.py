@@ -66,6 +66,19 @@ ops = holdfast.Agent("ops", model="demo", tools=[act, "shell"])
 _ARGUMENTS: dict[Tool, dict[str, str]] = {"act": {"what": "it"}, "shell": {"command": "echo ran >> ran.txt"}}
 
 
+def environment_for(home: Path) -> dict[str, str]:
+    """Of a command on that home: ours, without what could change what it does."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTEST", "PYTHON"))}
+    # No bytecode is kept, or a fault would be baked into what Python keeps of our modules.
+    return kept | {"HOLDFAST_HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def write_script(path: Path, tool: Tool) -> None:
+    """A model that calls the tool once, and is done."""
+    lines: list[dict[str, Any]] = [{"call": [{"tool": tool, "args": _ARGUMENTS[tool], "id": "c1"}]}, {"say": "done"}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
 class Rig:
     """One folder in which cases are run, one after the other: a workspace, a home, and homes kept as they are when a prompt waits."""
 
@@ -74,12 +87,9 @@ class Rig:
         self.folder, self.home, self.workspace = folder, folder / "home", folder / "workspace"
         self.workspace.mkdir(parents=True)
         (self.workspace / "bot.py").write_text(BOT)
-        for tool, arguments in _ARGUMENTS.items():
-            lines: list[dict[str, Any]] = [{"call": [{"tool": tool, "args": arguments, "id": "c1"}]}, {"say": "done"}]
-            (self.workspace / f"{tool}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        self.env = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTEST", "PYTHON"))}
-        self.env |= {"HOLDFAST_HOME": str(self.home), "COLUMNS": "200"}
-        self.env["PYTHONDONTWRITEBYTECODE"] = "1"  # or a fault would be baked into what Python keeps of our modules
+        for tool in _ARGUMENTS:
+            write_script(self.workspace / f"{tool}.jsonl", tool)
+        self.env = environment_for(self.home) | {"COLUMNS": "200"}
         self._paths = [self.home / each for each in _PLACES]
         self._parked: dict[Tool, str] = {}
         self._traced: dict[tuple[Tool, Phase, str], Path] = {}

@@ -24,7 +24,7 @@ from typing import IO, Any
 
 from holdfast.errors import HoldfastError
 from holdfast.gateway.tokens import TokenBook
-from holdfast.testing.campaign import BOT, authority_problems, ended_problems, harms_for, is_sealed
+from holdfast.testing.campaign import BOT, authority_problems, ended_problems, environment_for, harms_for, is_sealed, write_script
 from holdfast.testing.history import History, read_history
 from holdfast.testing.promises import PromiseBroken
 from holdfast.testing.sweeping import Case, Verdict, sweep
@@ -111,10 +111,8 @@ class ServeRig:
         self.workspace.mkdir(parents=True)
         (self.workspace / "bot.py").write_text(BOT)
         script = self.workspace / "act.jsonl"
-        lines: list[dict[str, Any]] = [{"call": [{"tool": "act", "args": {"what": "it"}, "id": "c1"}]}, {"say": "done"}]
-        script.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        self.env = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTEST", "PYTHON"))}
-        self.env |= {"HOLDFAST_HOME": str(self.home), "PYTHONDONTWRITEBYTECODE": "1"}
+        write_script(script, "act")
+        self.env = environment_for(self.home)
         self.token = asyncio.run(self._make_home(script))
         shutil.copytree(self.home, folder / "before")
         self._warm = Warm(env=self.env, cwd=self.workspace)

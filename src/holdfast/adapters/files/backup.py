@@ -24,7 +24,7 @@ from holdfast.adapters.files.keys import KEYS
 from holdfast.adapters.files.memory import NAME as MEMORY
 from holdfast.adapters.files.memory import copy_memory
 from holdfast.adapters.files.outputs import OUTPUTS
-from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE, refused
+from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE, refused, sync_folder
 from holdfast.adapters.files.quarantine import QUARANTINE
 from holdfast.adapters.files.store import FileStore
 from holdfast.errors import Busy, Refused, Unusable
@@ -99,7 +99,7 @@ def copy_tree(source: Path, target: Path) -> None:
         for name in files:
             if name != MANIFEST:
                 _copy_file(Path(folder) / name, here / name)
-        _sync_folder(here)
+        sync_folder(here)
 
 
 def place(temporary: Path, target: Path) -> None:
@@ -110,7 +110,7 @@ def place(temporary: Path, target: Path) -> None:
 
 def _place(temporary: Path, target: Path) -> None:
     os.rename(temporary, target)  # noqa: PTH104  # replaces an empty folder, refuses any other
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def _copy(store: FileStore, temporary: Path, now_ms: int) -> Manifest:
@@ -125,7 +125,7 @@ def _copy(store: FileStore, temporary: Path, now_ms: int) -> Manifest:
     for table in sorted((home / ANCHORS).iterdir()):
         if table.name != HOME_TABLE and not table.name.startswith("."):
             _copy_file(table, temporary / ANCHORS / table.name)
-    _sync_folder(temporary / ANCHORS)
+    sync_folder(temporary / ANCHORS)
     for session in living:
         _copy_session(store, session, home, temporary)
     copy_memory(home / MEMORY, temporary / MEMORY)
@@ -133,7 +133,7 @@ def _copy(store: FileStore, temporary: Path, now_ms: int) -> Manifest:
         copy_tree(home / QUARANTINE, temporary / QUARANTINE)
     manifest = Manifest(made_at=now_ms, sessions=tuple(living))
     (temporary / MANIFEST).write_bytes(msgspec.json.encode(manifest))
-    _sync_folder(temporary)
+    sync_folder(temporary)
     return manifest
 
 
@@ -157,7 +157,7 @@ def _copy_session(store: FileStore, session: SessionId, home: Path, temporary: P
         if exc.code != "unknown":
             raise
         raise _Gone from None
-    _sync_folder(target)
+    sync_folder(target)
 
 
 def _segments(folder: Path) -> list[str]:
@@ -169,7 +169,7 @@ def _copy_folder(source: Path, target: Path) -> None:
     target.mkdir(mode=FOLDER_MODE)
     for path in _plain_files(source):
         _copy_file(path, target / path.name)
-    _sync_folder(target)
+    sync_folder(target)
 
 
 def _plain_files(folder: Path) -> Iterator[Path]:
@@ -199,11 +199,3 @@ def _opened(source: Path) -> BinaryIO:
         os.close(fd)
         raise refused(str(source), "is no regular file")
     return os.fdopen(fd, "rb")
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE, create_whole, make_folder, open_folder, walk, write_all
+from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE, create_whole, make_folder, open_folder, walk, write_and_close
 from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.ids import InstanceId
 from holdfast.journal.fence import Fence
@@ -80,11 +80,7 @@ def _place_folder(files: SessionFiles, parent: int, name: str, segments: Sequenc
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         for number, data in enumerate(segments, 1):
             fd = os.open(files.name(number), flags, FILE_MODE, dir_fd=folder)
-            try:
-                write_all(fd, data, 0)
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            write_and_close(fd, data)
         os.fsync(folder)
     finally:
         os.close(folder)

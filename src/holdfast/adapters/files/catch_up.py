@@ -16,7 +16,7 @@ import os
 import threading
 from typing import NamedTuple
 
-from holdfast.adapters.files.paths import check_file, create_whole, read_at, write_all
+from holdfast.adapters.files.paths import check_file, create_whole, read_at, write_and_close
 from holdfast.adapters.files.quarantine import TORN_TAIL
 from holdfast.adapters.files.reserve import FULL
 from holdfast.adapters.files.session_files import SessionFiles
@@ -217,11 +217,7 @@ def _make_durable(files: SessionFiles, folder: int, fence: Fence, anchor: Anchor
         if piece.number < anchor.segment or past >= len(piece.data):
             continue
         fd = files.open_segment(folder, piece.number, os.O_RDWR)
-        try:
-            write_all(fd, piece.data[past:], piece.offset + past)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        write_and_close(fd, piece.data[past:], piece.offset + past)
     if fence.number != anchor.segment:
         os.fsync(folder)
     return move_anchor(files, fence, anchor)

@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from pathlib import Path
 
 from holdfast.errors import Busy, HoldfastError, NotSaved, ReadOnly, Refused
 
@@ -135,6 +136,24 @@ def write_all(fd: int, data: bytes, offset: int) -> None:
         written += more
 
 
+def write_and_close(fd: int, data: bytes, offset: int = 0) -> None:
+    """Durably there when it returns."""
+    try:
+        write_all(fd, data, offset)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_folder(path: Path) -> None:
+    """What was renamed, made or removed in it is durably so."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def create_whole(folder: int, name: str, data: bytes, *, temporary: str) -> None:
     """
     A file that is whole or absent, durably, replacing what bore the name.
@@ -143,11 +162,7 @@ def create_whole(folder: int, name: str, data: bytes, *, temporary: str) -> None
     """
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FILE, FILE_MODE, dir_fd=folder)
     try:
-        try:
-            write_all(fd, data, 0)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        write_and_close(fd, data)
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -160,11 +175,7 @@ def create_exclusively(folder: int, name: str, data: bytes, *, temporary: str) -
     """Like `create_whole`, but never over an existing file; False if there is one."""
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, FILE_MODE, dir_fd=folder)
     try:
-        try:
-            write_all(fd, data, 0)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        write_and_close(fd, data)
         os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except FileExistsError:
         return False

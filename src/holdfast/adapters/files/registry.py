@@ -9,7 +9,7 @@ import contextlib
 import threading
 from bisect import bisect_right
 
-from holdfast.adapters.files.catch_up import Damaged
+from holdfast.adapters.files.catch_up import Damaged, read_anchor
 from holdfast.adapters.files.paths import walk
 from holdfast.adapters.files.reading import stream
 from holdfast.adapters.files.session_files import SessionFiles
@@ -135,12 +135,7 @@ class Registry:
 
     def _read_to_anchor(self) -> None:
         files, fence = self._files, self._fence
-        anchor = files.anchor.read(files.keys)
-        if anchor is None:
-            files.anchor.refresh()
-            anchor = files.anchor.read(files.keys)
-        if anchor is None:
-            raise Damaged(Damage("cut_short", "its anchor is missing or does not verify", fence.seq, fence.number, fence.offset))
+        anchor = read_anchor(files, fence)
         if anchor.seq <= fence.seq:
             return
         with walk(files.home, *files.parts) as folder:

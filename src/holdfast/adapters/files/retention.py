@@ -4,12 +4,12 @@ What `[retention]` lets go of beside the journals: tools' full outputs, and what
 A journal is never shortened. An output that is gone is still named by its digest; cut bytes that a segment's end may still need are never removed.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from holdfast.adapters.files.home_files import SESSIONS
 from holdfast.adapters.files.outputs import OUTPUTS
+from holdfast.adapters.files.paths import sync_folder
 from holdfast.adapters.files.quarantine import FAILED_BATCH, QUARANTINE, TORN_TAIL
 
 
@@ -26,11 +26,7 @@ def remove(paths: Sequence[Path]) -> None:
     for path in paths:
         path.unlink(missing_ok=True)
     for folder in sorted({path.parent for path in paths}):
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_folder(folder)
 
 
 def _files(folder: Path, pattern: str) -> Iterator[Path]:

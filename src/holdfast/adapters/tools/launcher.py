@@ -14,7 +14,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from importlib.machinery import SourceFileLoader
 from typing import Literal, NamedTuple
 
@@ -50,7 +50,7 @@ class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiting(NamedTuple):
-    """A launcher that has heard of no call yet. It says `w` when it waits for one, and ends when `go_write` is closed."""
+    """A process of ours that waits for its byte, and ends when `go_write` is closed. A launcher that has heard of no call yet says `w` when it waits for one."""
 
     process: "subprocess.Popen[bytes]"
     go_write: int
@@ -89,13 +89,25 @@ def _start(plan: LaunchPlan, take: Take | None) -> "Launched":
 
 def spawn(prefix: tuple[str, ...], environment: dict[str, str]) -> Waiting:
     """A launcher in a group of its own, which has its code and nothing else."""
+
+    def words(go: int, status: int) -> list[str]:
+        return [*prefix, *_PYTHON, "-c", _BOOT.format(go=go, length=len(_compiled())), str(go), str(status)]
+
+    waiting = begin(words, environment, output=subprocess.PIPE, what="command")
+    os.set_blocking(waiting.go_write, False)  # a user with very many pipes gets small ones
+    _send(waiting.go_write, _compiled())
+    return waiting
+
+
+def begin(words: Callable[[int, int], Sequence[str]], environment: Mapping[str, str], *, output: int, what: str) -> Waiting:
+    """A process in a group of its own, which is told its end of each of two pipes: where its byte comes from, and where it says that it is ready."""
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()
     try:
         process = subprocess.Popen(  # noqa: S603  the words are bound and shown
-            [*prefix, *_PYTHON, "-c", _BOOT.format(go=go_read, length=len(_compiled())), str(go_read), str(status_write)],
+            words(go_read, status_write),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,
             cwd="/",
@@ -105,12 +117,10 @@ def spawn(prefix: tuple[str, ...], environment: dict[str, str]) -> Waiting:
     except OSError as exc:
         os.close(go_write)
         os.close(status_read)
-        raise CannotBind(f"the command can't be started: {exc.strerror}") from exc
+        raise CannotBind(f"the {what} can't be started: {exc.strerror}") from exc
     finally:
         os.close(go_read)
         os.close(status_write)
-    os.set_blocking(go_write, False)  # a user with very many pipes gets small ones
-    _send(go_write, _compiled())
     return Waiting(process, go_write, status_read)
 
 

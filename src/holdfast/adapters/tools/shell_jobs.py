@@ -16,7 +16,7 @@ from holdfast import limits
 from holdfast.adapters.tools import supervise
 from holdfast.adapters.tools.environment import TOOL_VARIABLE
 from holdfast.adapters.tools.job_files import JOBS
-from holdfast.adapters.tools.launcher import LaunchPlan, launcher_words, wait_until_ready
+from holdfast.adapters.tools.launcher import LaunchPlan, begin, launcher_words, wait_until_ready
 from holdfast.adapters.tools.processes import end_call, facts_of
 from holdfast.adapters.tools.threads import THREADS
 from holdfast.errors import InvariantBroken
@@ -38,32 +38,18 @@ async def start_job(plan: LaunchPlan, home: str, job: JobId, *, seconds: float, 
 
 def _start(plan: LaunchPlan, home: str, job: JobId, seconds: float, is_unchanged: Callable[[], bool]) -> "LaunchedJob":
     place = str(Path(home) / JOBS / job)
-    go_read, go_write = os.pipe()
-    status_read, status_write = os.pipe()
-    words = [*plan.prefix, *launcher_words(plan, go_read, status_write)]
     bounds = [str(seconds), str(limits.JOB_OUTPUT_BYTES_MAX), "wrapped" if plan.prefix else "bare", f"{TOOL_VARIABLE}={plan.call}"]
-    try:
-        process = subprocess.Popen(  # noqa: S603  the words are bound and shown
-            [os.path.realpath(sys.executable), "-I", "-S", _SCRIPT, str(go_read), str(status_write), place, *bounds, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            # The supervisor is no tool: what is ended by the call's name leaves it alive, to say how it ended.
-            env={name: value for name, value in plan.environment.items() if name != TOOL_VARIABLE},
-            cwd="/",
-            pass_fds=(go_read, status_write),
-            start_new_session=True,
-        )
-    except OSError as exc:
-        os.close(go_write)
-        os.close(status_read)
-        raise CannotBind(f"the job can't be started: {exc.strerror}") from exc
-    finally:
-        os.close(go_read)
-        os.close(status_write)
-    launched = LaunchedJob(plan, process, go_write, seconds=seconds, is_unchanged=is_unchanged)
-    said = wait_until_ready(status_read)
-    os.close(status_read)
+
+    def words(go: int, status: int) -> list[str]:
+        supervisor = [os.path.realpath(sys.executable), "-I", "-S", _SCRIPT, str(go), str(status), place, *bounds]
+        return [*supervisor, *plan.prefix, *launcher_words(plan, go, status)]
+
+    # The supervisor is no tool: what is ended by the call's name leaves it alive, to say how it ended.
+    environment = {name: value for name, value in plan.environment.items() if name != TOOL_VARIABLE}
+    process, go, status = begin(words, environment, output=subprocess.DEVNULL, what="job")
+    launched = LaunchedJob(plan, process, go, seconds=seconds, is_unchanged=is_unchanged)
+    said = wait_until_ready(status)
+    os.close(status)
     if said == "r":
         return launched
     launched.give_up()

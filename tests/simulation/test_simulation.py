@@ -4,7 +4,8 @@ import pytest
 
 from holdfast.testing.promises import PromiseBroken, Watcher
 from holdfast.testing.simulate import main
-from holdfast.testing.simulator import PureSubject, simulate
+from holdfast.testing.simulated_session import PureSubject
+from holdfast.testing.simulator import simulate
 
 SEEDS_PER_TEST = 25
 

@@ -3,13 +3,13 @@ An event loop whose time is made up: when nothing can run, the clock jumps to th
 
 Callbacks run in the order in which they became due, so equal seeds live equal lives. There are no files, no sockets and no threads in here: work that
 would go to a thread is done at once, and its outcome comes once the time is over that it says to have taken (`take`).
-A loop in which everybody waits for something that nobody will do is `Stuck`, which a real one would never tell.
+A loop in which everybody waits for something that nobody will do is `Stuck`, which a real one would never tell. Whoever waited is cancelled then.
 """
 
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from typing import Any, TypeVar
@@ -18,6 +18,8 @@ from holdfast.adapters.tools.threads import OwnedThreads
 
 _T = TypeVar("_T")
 TURNS_AT_ONCE_MAX = 20_000  # work that takes no time takes a few hundred
+CANCELS_MAX = 3  # of somebody who is stuck: who catches the first may well wait again while it cleans up
+CLEANING_UP_SECONDS_MAX = 3600.0  # of made-up time, after each of them
 
 
 class Stuck(Exception):
@@ -55,6 +57,10 @@ class _NothingElse:
             raise Stuck(f"it goes on after {self._loop.ends:g} seconds, and somebody still waits")
         self._loop.now += max(timeout, 0.0)
         return []
+
+    def begin_anew(self) -> None:
+        """As if time had just passed."""
+        self._turns = 0
 
     def close(self) -> None:
         """Nothing was opened."""
@@ -98,6 +104,30 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.call_later(self._taken, lambda: None if future.done() else settle())
         return future
 
+    def end_all(self) -> None:
+        """
+        After `Stuck`: cancel everybody, and let them clean up within bounds.
+
+        Who does not listen is left alone, and thrown away without a word: that it was stuck has been told.
+        """
+        for _ in range(CANCELS_MAX):
+            waiting = asyncio.all_tasks(self)
+            if not waiting:
+                return
+            for task in waiting:
+                task.cancel()
+            self._allow(CLEANING_UP_SECONDS_MAX)
+            with suppress(Stuck):
+                self.run_until_complete(asyncio.gather(*waiting, return_exceptions=True))
+        for task in asyncio.all_tasks(self):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  # there is no other way to say so
+            asyncio._unregister_task(task)  # noqa: SLF001  # or the runner would wait for it, and tell of that instead
+        self._allow(CLEANING_UP_SECONDS_MAX)  # for what the runner has to close
+
+    def _allow(self, seconds: float) -> None:
+        self.ends = self.now + seconds
+        self._selector.begin_anew()
+
     def _process_events(self, event_list: list[Any]) -> None:
         """There are none."""
 
@@ -107,14 +137,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 def run_virtually(main: Coroutine[Any, Any, _T], *, seconds_max: float = math.inf) -> _T:
     """Like `asyncio.run`, on a loop of this kind. What is not over after `seconds_max` is stuck."""
-
-    def bounded() -> VirtualLoop:
-        loop = VirtualLoop()
-        loop.ends = seconds_max
-        return loop
-
-    with _no_threads(), asyncio.Runner(loop_factory=bounded) as runner:
-        return runner.run(main)
+    loop = VirtualLoop()
+    loop.ends = seconds_max
+    with _no_threads(), asyncio.Runner(loop_factory=lambda: loop) as runner:
+        try:
+            return runner.run(main)
+        except Stuck:
+            loop.end_all()
+            raise
 
 
 @contextmanager

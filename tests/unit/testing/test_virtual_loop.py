@@ -1,12 +1,15 @@
 """Time that nobody waits for, and what it shows: who waits for ever, and who spins."""
 
 import asyncio
+import gc
+import logging
 import threading
+from collections.abc import Callable, Coroutine
 
 import pytest
 
 from holdfast.adapters.tools.threads import THREADS
-from holdfast.testing.virtual_loop import Stuck, VirtualLoop, run_virtually
+from holdfast.testing.virtual_loop import CANCELS_MAX, Stuck, VirtualLoop, run_virtually
 
 
 def test_a_year_passes_at_once_and_in_order() -> None:
@@ -73,3 +76,58 @@ def test_being_busy_while_no_time_passes_is_told() -> None:
 
     with pytest.raises(Stuck, match="no time passes"):
         run_virtually(spin())
+
+
+async def _wait() -> None:
+    await asyncio.Event().wait()
+
+
+async def _tick() -> None:
+    while True:  # noqa: ASYNC110  # which is the point
+        await asyncio.sleep(60)
+
+
+async def _spin() -> None:
+    while True:  # noqa: ASYNC110  # which is the point
+        await asyncio.sleep(0)
+
+
+STUCK = [(_wait, "nothing is due"), (_tick, "after 3600 seconds"), (_spin, "no time passes")]
+
+
+@pytest.mark.parametrize(("stuck", "reason"), STUCK)
+def test_who_is_stuck_cleans_up(stuck: Callable[[], Coroutine[None, None, None]], reason: str) -> None:
+    """It is cancelled, and what it does then may take time."""
+    ended: list[str] = []
+
+    async def clean_up_after() -> None:
+        try:
+            await stuck()
+        finally:
+            await asyncio.sleep(5)
+            ended.append("cleaned up")
+
+    with pytest.raises(Stuck, match=reason):
+        run_virtually(clean_up_after(), seconds_max=3600)
+    assert ended == ["cleaned up"]
+
+
+@pytest.mark.parametrize(("stuck", "reason"), STUCK)
+def test_who_is_stuck_and_does_not_listen_is_thrown_away_in_silence(
+    stuck: Callable[[], Coroutine[None, None, None]], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And what is told is the first reason, not that it went on."""
+    cancelled: list[float] = []
+
+    async def never_listen() -> None:
+        while len(cancelled) < 100:
+            try:
+                await stuck()
+            except asyncio.CancelledError:
+                cancelled.append(asyncio.get_running_loop().time())
+
+    with caplog.at_level(logging.ERROR), pytest.raises(Stuck, match=reason):
+        run_virtually(never_listen(), seconds_max=3600)
+    gc.collect()
+    assert len(cancelled) == CANCELS_MAX
+    assert caplog.messages == []

@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 import holdfast
+from holdfast.ids import SessionId
+from holdfast.runtime.seeing_through import nothing_owed
 from holdfast.session.authority import Audience
 from holdfast.session.events import (
     ApprovalRequested,
@@ -409,3 +411,29 @@ async def test_a_workspace_of_ones_own_machine_is_remembered_there_and_never_ove
     accepted = of(InputAccepted, await stage.events("ops/api"))
     given = [msgspec.json.decode(each.context).get("workspace") for each in accepted]
     assert given == [msgspec.to_builtins(each) for each in (own, own, None, settings)]
+
+
+@in_loop
+async def test_what_comes_while_a_claim_is_given_up_is_driven_under_a_claim_of_its_own(stage: Stage) -> None:
+    """T7, C1: one caller, two drives; the claim of the first is nobody's any more when the second begins."""
+    ops = stage.agent([{"say": "one"}, {"say": "two"}])
+    async with stage.open(ops) as home, stage.open(ops) as peer:
+        service, drives = home.service, home.service._sending._drives
+        await home.send("ops/api", "first", source=alice, wait=False)
+        async with service.shelf.use(SessionId("ops/api")) as ledger:
+            driver = drives.driver(ledger)
+            give_up, came = driver.give_up, list[str]()
+
+            async def give_up_as_a_message_comes() -> None:
+                await give_up()
+                if not came:
+                    came.append((await peer.send("ops/api", "second", source=alice, wait=False)).turn)
+
+            driver.give_up = give_up_as_a_message_comes  # type: ignore[method-assign]  # as another process may at any time
+            assert await driver.claim()
+            await drives.drive_until(ledger, driver, lambda state: came != [] and nothing_owed(state), claimed=True)
+            assert not ledger.driving
+    events = await stage.events("ops/api")
+    assert [(each.turn, each.reply) for each in events if isinstance(each, TurnEnded)] == [("t1", "one"), ("t2", "two")]
+    first, second = (each.epoch for each in events if isinstance(each, TurnStarted))
+    assert first < second

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 from holdfast.ids import SessionId
 
@@ -17,8 +18,9 @@ class Listener:
     def hear(self, session: SessionId) -> None:
         if _running() is self._loop:
             self.take(session)
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.take, session)
+        else:
+            with suppress(RuntimeError):  # the loop is closed, or closes just now: nobody listens any more
+                self._loop.call_soon_threadsafe(self.take, session)
 
     def take(self, session: SessionId) -> None:
         self._heard[session] = None

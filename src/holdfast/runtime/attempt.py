@@ -14,7 +14,7 @@ Any task and any thread of the process may write through an attempt. Folding and
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from enum import Enum
 from typing import Any, Self
@@ -211,7 +211,8 @@ class Attempt:
         if self._release_wanted:
             self._let_go()
         for loop, idle in self._idle_waiters:
-            loop.call_soon_threadsafe(idle.set)
+            with suppress(RuntimeError):  # its loop was closed under it: nobody waits there, and what was written is written
+                loop.call_soon_threadsafe(idle.set)
         self._idle_waiters.clear()
 
     def _deciding(self, decide: Decide) -> Decide:

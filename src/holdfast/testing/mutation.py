@@ -58,7 +58,7 @@ _NAMES = (
     ("gateway", "guard gate tokens rates codes", _GATEWAY),
     ("runtime", "answering seeing_through tool_call", _RUNTIME),
     ("session", "recovery react memory evolve evolve_approvals evolve_running evolve_turn", _SESSION),
-    ("session", "evolve_inputs evolve_reminders evolve_jobs evolve_delegates evolve_life", _SESSION),
+    ("session", "evolve_inputs evolve_reminders evolve_jobs evolve_delegates evolve_life evolve_view", _SESSION),
 )
 MODULES: dict[str, Tests] = {f"{folder}/{name}.py": tests for folder, names, tests in _NAMES for name in names.split()}
 """What matters most first."""

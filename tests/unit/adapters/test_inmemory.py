@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.adapters.inmemory import HOME, Crashed, Fault, InMemoryDisk, InMemoryNotifier, InMemoryStore
 from holdfast.adapters.inmemory.commit import verified
+from holdfast.adapters.listening import Listener
 from holdfast.errors import Busy, HoldfastError, InDoubt, NotSaved, Takeover, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Check, Head
@@ -172,6 +173,15 @@ async def test_a_notice_can_be_lost() -> None:
         notifier.notify(OPS)
         notifier.notify(SessionId("ops/next"))
         assert await anext(notices) == "ops/next"
+
+
+@in_loop
+async def test_a_notice_to_a_loop_that_closes_just_now_hinders_nobody() -> None:
+    """A notice is a hint: whoever wrote something hears nothing of a listener that has gone without a word."""
+    gone = asyncio.new_event_loop()
+    listener = Listener(gone)
+    gone.close()
+    listener.hear(OPS)
 
 
 @in_loop

@@ -101,6 +101,33 @@ async def test_writes_from_threads_fold_each_record_once() -> None:
 
 
 @in_loop
+async def test_a_write_is_told_although_whoever_waited_for_it_has_gone() -> None:
+    """D5: it was saved, so its caller hears that, and not that somebody else's loop is closed."""
+    store = await home()
+    attempt = await attempt_on(store)
+    inside, go = threading.Event(), threading.Event()
+
+    def slow(_: Section) -> Sequence[Draft]:
+        inside.set()
+        assert go.wait(timeout=60)
+        return [note("slow")]
+
+    async def wait_and_leave() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await attempt.release()
+
+    async with asyncio.TaskGroup() as group:
+        writing = group.create_task(asyncio.to_thread(attempt.write_now, slow))
+        await asyncio.to_thread(inside.wait)
+        await asyncio.to_thread(lambda: asyncio.run(wait_and_leave()))
+        go.set()
+    done = writing.result()
+    assert done is not None
+    assert texts(done.suffix) == ["slow"]
+
+
+@in_loop
 async def test_a_write_inside_a_decide_joins_it() -> None:
     """One commit, one lock, no deadlock: kept together or not at all."""
     store = await home()

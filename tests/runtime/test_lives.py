@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -340,7 +341,10 @@ async def records(home: Home, session: str) -> list[Record]:
 
 
 def held_open_below(path: Path) -> list[str]:
-    named = [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+    named: list[str] = []
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed since, by this very look or by another thread
+            named.append(str(each.readlink()))
     return [each for each in named if each.startswith(str(path))]
 
 

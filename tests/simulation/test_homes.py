@@ -4,12 +4,10 @@ Seeded lives of a whole home: the real service, drivers and attempts of several 
 Safety always, liveness once the faults have stopped. A red seed is repeated with `make simulate ARGS="--only home --seed N"`.
 """
 
-import gc
 import logging
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -97,27 +95,14 @@ def test_the_same_seed_is_the_same_home() -> None:
 
 def red(first: int) -> str:
     """The letter of the first promise that is broken, from this seed on, or that the core noticed by itself; fails if none is."""
-    with abandoned():
-        for seed in range(first, first + SEEDS_TRIED_MAX):
-            try:
-                simulate_home(seed)
-            except PromiseBroken as exc:
-                return str(exc).partition(":")[0]
-            except (InvariantBroken, IllegalTransition):
-                return "a bug"
-        pytest.fail("no promise was broken: the simulation is blind")
-
-
-@contextmanager
-def abandoned() -> Iterator[None]:
-    """A life that got stuck can't be unwound: what it leaves behind is buried here, in silence, and not in the next test."""
-    told = sys.unraisablehook
-    sys.unraisablehook = lambda _: None
-    try:
-        yield
-    finally:
-        gc.collect()
-        sys.unraisablehook = told
+    for seed in range(first, first + SEEDS_TRIED_MAX):
+        try:
+            simulate_home(seed)
+        except PromiseBroken as exc:
+            return str(exc).partition(":")[0]
+        except (InvariantBroken, IllegalTransition):
+            return "a bug"
+    pytest.fail("no promise was broken: the simulation is blind")
 
 
 # Guards taken out on purpose: a simulation that stays green then proves nothing. Each starts at a seed that is known to see it.

@@ -106,9 +106,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def end_all(self) -> None:
         """
-        After `Stuck`: cancel everybody, and let them clean up within bounds.
+        After `Stuck`, or whatever else ended it early: cancel everybody, and let them clean up within bounds.
 
-        Who does not listen is left alone, and thrown away without a word: that it was stuck has been told.
+        Who does not listen is left alone, and thrown away without a word: what went wrong is told by the error.
         """
         for _ in range(CANCELS_MAX):
             waiting = asyncio.all_tasks(self)
@@ -142,7 +142,7 @@ def run_virtually(main: Coroutine[Any, Any, _T], *, seconds_max: float = math.in
     with _no_threads(), asyncio.Runner(loop_factory=lambda: loop) as runner:
         try:
             return runner.run(main)
-        except Stuck:
+        except BaseException:
             loop.end_all()
             raise
 

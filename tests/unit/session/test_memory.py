@@ -6,13 +6,14 @@ import msgspec
 import pytest
 
 from holdfast import limits
-from holdfast.ids import InstanceId, SessionId, TurnId
+from holdfast.ids import CallId, InstanceId, SessionId, TurnId
 from holdfast.session.authority import Audience, LostContext, MessageSource, Principal, Provenance, TurnContext, context_from_source
 from holdfast.session.commands import AcceptInput, EndTurn, RecordRecall, StartModelCall, StartTurn, TakeAnswer
 from holdfast.session.events import MemoryRecalled, ModelCallStarted, RecalledItem
 from holdfast.session.memory import (
     RECALLED,
     Circle,
+    asked_tainted,
     circle_of,
     may_see,
     origin_of,
@@ -20,9 +21,10 @@ from holdfast.session.memory import (
     recalled_from,
     remembered_note,
     within_bounds,
+    without_recalled,
     words_of,
 )
-from holdfast.session.messages import ModelAnswer, NoteMessage, ProposedCall, Quote
+from holdfast.session.messages import ModelAnswer, NoteMessage, ProposedCall, Quote, ResultMessage
 from holdfast.session.policy import Policy
 from holdfast.session.snapshot import decode_state, encode_state
 from holdfast.session.state import Reader
@@ -208,6 +210,41 @@ def test_what_a_person_says_to_the_agent_alone_is_clean() -> None:
 def test_nothing_is_formed_in_public_by_nobody_or_of_what_others_said(source: MessageSource | None) -> None:
     """Case 47: third-party quotes form no memory."""
     assert isinstance(origin(begun(source)), str)
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (LostContext("no audience", "audience"), "is lost"),
+        (context(local("alice"), audience=Audience.PUBLIC), "anybody may read"),
+        (context(local("alice"), boundary="public"), "anybody may read"),
+        (context(local("alice"), requester=None), "nobody is known"),
+        (context(local("alice"), quoted_speakers=("bob",)), "quotes somebody else"),
+    ],
+)
+def test_why_nothing_is_formed_is_said(asked: TurnContext | LostContext, reason: str) -> None:
+    """Each by itself: a context that says half of it forms no memory either."""
+    turn = begun(local("alice")).state.turns[TurnId("t1")]
+    why = origin_of(msgspec.structs.replace(turn, context=asked))
+    assert isinstance(why, str)
+    assert reason in why
+
+
+@pytest.mark.parametrize("asked", [LostContext("no audience", "audience"), context(local("alice"), requester=None)])
+def test_what_nobody_is_known_to_have_asked_is_tainted(asked: TurnContext | LostContext) -> None:
+    assert asked_tainted(asked, ())
+    assert not asked_tainted(context(local("alice")), ("alice",))
+
+
+def test_what_recall_gave_to_one_turn_is_left_out_of_the_view_of_others_and_nothing_else_is() -> None:
+    """M1: a tool whose result begins with the same words is another tool's result."""
+    given = [
+        ResultMessage(CallId("c-1"), tool, "ok", text, None)
+        for tool, text in (("recall", f"{RECALLED} x"), ("recall", "nothing"), ("look", f"{RECALLED} x"))
+    ]
+    shown = list(without_recalled(given))
+    assert [each == before for each, before in zip(shown, given, strict=True)] == [False, True, True]
+    assert RECALLED not in shown[0].text
 
 
 def test_quotes_of_oneself_form_memory() -> None:

@@ -7,11 +7,13 @@ import msgspec
 import pytest
 
 from holdfast.ids import CallId, InputId, InstanceId, SessionId, TurnId
+from holdfast.session.authority import LostContext, TurnContext
 from holdfast.session.events import (
     ApprovalAnswered,
     ApprovalClosed,
     CallAllowed,
     CallFinished,
+    DelegateOf,
     DelegateStarted,
     Event,
     MemoryRecalled,
@@ -27,8 +29,9 @@ from holdfast.session.events import (
 )
 from holdfast.session.evolve import evolve
 from holdfast.session.evolve_jobs import call_key
+from holdfast.session.evolve_running import _closing_messages, _one_line, _speaker
 from holdfast.session.evolve_turn import _repeats, fewer_tokens
-from holdfast.session.messages import Usage
+from holdfast.session.messages import AssistantMessage, Usage
 from holdfast.session.state import Call, CallStatus, Repeats, SessionState
 from holdfast.session.transitions import IllegalTransition
 from holdfast.testing.scenarios import Teller
@@ -233,3 +236,34 @@ def test_a_summary_takes_from_what_a_model_counted_and_from_nothing_else(tokens:
     event = summary(1)(told(ASKED).pure.state)
     assert isinstance(event, TurnCompacted)
     assert fewer_tokens(tokens, event) == left
+
+
+@pytest.mark.parametrize(("path", "speaker"), [(("ops", "helper"), "the agent ops"), (("helper",), None), (None, "alice")])
+def test_a_task_is_told_as_the_word_of_the_agent_that_gave_it(path: tuple[str, ...] | None, speaker: str | None) -> None:
+    """And never as its requester's, whoever's request it serves; what is no delegate's task is its requester's."""
+    state = told(("submit x",)).pure.state
+    parent = (
+        None
+        if path is None
+        else DelegateOf(session=SessionId("ops/up"), instance=InstanceId("l"), turn=T1, call=CallId("c"), path=path, tools=(), prompts_max=1)
+    )
+    given = msgspec.structs.replace(state.queued[0], kind="delegate" if path is not None else "message")
+    assert _speaker(msgspec.structs.replace(state, parent=parent), given) == speaker
+    assert _speaker(msgspec.structs.replace(state, parent=parent), state.queued[0]) == "alice"
+
+
+def test_only_behind_the_same_boundary_it_is_told_whose_request_waits() -> None:
+    parked = told(GATED).pure.state.turns[T1]
+    assert isinstance(parked.context, TurnContext)
+    elsewhere = msgspec.structs.replace(parked.context, boundary="team:dev")
+    lost = LostContext("no audience", "audience")
+    assert " of alice " in _one_line(parked, parked.context)
+    assert " of " not in _one_line(parked, elsewhere).replace("of a person", "")
+    assert " of alice" not in _one_line(parked, lost) + _one_line(msgspec.structs.replace(parked, context=lost), parked.context)
+    assert " of alice" not in _one_line(msgspec.structs.replace(parked, context=lost), lost)
+
+
+@pytest.mark.parametrize(("loop", "reply", "said"), [("foreign", "done", [AssistantMessage("done")]), ("foreign", None, []), ("ours", "done", [])])
+def test_a_foreign_loops_reply_joins_the_view_and_ours_is_there_already(loop: Any, reply: str | None, said: list[AssistantMessage]) -> None:
+    turn = msgspec.structs.replace(told(ASKED).pure.state.turns[T1], loop=loop)
+    assert _closing_messages(turn, TurnEnded(turn=T1, outcome="completed", reply=reply)) == said

@@ -267,3 +267,10 @@ def test_only_behind_the_same_boundary_it_is_told_whose_request_waits() -> None:
 def test_a_foreign_loops_reply_joins_the_view_and_ours_is_there_already(loop: Any, reply: str | None, said: list[AssistantMessage]) -> None:
     turn = msgspec.structs.replace(told(ASKED).pure.state.turns[T1], loop=loop)
     assert _closing_messages(turn, TurnEnded(turn=T1, outcome="completed", reply=reply)) == said
+
+
+@pytest.mark.parametrize(("steps", "tainted"), [(("answer a1 deny",), False), (("answer a1 approve_once", "start c1", "finish c1"), True)])
+def test_only_what_ran_brings_something_from_elsewhere(steps: Sequence[str], tainted: bool) -> None:
+    """M2: a call that was denied has returned nothing."""
+    turn = told((*ASKED, 'calls "delete b=1"', "decide", *steps)).pure.state.turns[T1]
+    assert (turn.calls[0].status, turn.tainted) == (CallStatus.FINISHED, tainted)

@@ -83,6 +83,7 @@ def test_rows_moved_to_another_boundary_or_generation_do_not_verify(path: Path) 
         with sqlite3.connect(path) as db:
             before = db.execute("SELECT id, boundary, generation, mac FROM items").fetchall()[0]
             db.execute(f"UPDATE items SET {change}")  # noqa: S608  # our own words
+        db.close()
         assert [row.item for row in memory.rows()] == [None], change
         with sqlite3.connect(path) as db:
             db.execute("UPDATE items SET id = ?, boundary = ?, generation = ?, mac = ?", before)

@@ -43,8 +43,15 @@ HOME_VARIABLE = "HOLDFAST_HOME"
 
 def home_path(given: str | os.PathLike[str] | None = None) -> Path:
     """`given`, else $HOLDFAST_HOME, else ~/.holdfast; absolute."""
-    chosen = given or os.environ.get(HOME_VARIABLE) or "~/.holdfast"
-    return Path(os.path.abspath(os.path.expanduser(chosen)))  # noqa: PTH100, PTH111  # resolves no links: the store does, by descriptor
+    chosen = os.fspath(given or os.environ.get(HOME_VARIABLE) or "~/.holdfast")
+    found = os.path.expanduser(chosen)  # noqa: PTH111  # as below
+    if found.startswith("~"):
+        # A user without a home folder, as in many containers: the same words would mean another folder in every place they are said in.
+        raise Unusable(
+            f"{chosen}: the system knows no home folder for {chosen.partition('/')[0]}",
+            hint="set $HOME, or name a home with --home or $HOLDFAST_HOME; a folder whose name begins with ~ is ./~...",
+        )
+    return Path(os.path.abspath(found))  # noqa: PTH100  # resolves no links: the store does, by descriptor
 
 
 def folder_identity(path: str) -> str | None:

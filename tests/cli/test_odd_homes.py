@@ -99,6 +99,37 @@ def test_a_search_that_can_not_keep_what_it_read_finds_the_same(odd: Cli) -> Non
     assert everything_below(odd.home) == kept
 
 
+@pytest.mark.needs_system("bwrap")
+def test_where_no_home_can_be_made_it_is_said_with_the_next_step_and_the_doctor_says_so_too(cli: Cli) -> None:
+    """As with a home folder that is read-only, which containers and build machines have."""
+    above = str(cli.home.parent)
+    looking, sending, health = several(
+        cli, ("approvals", "list"), ("send", "notes", "hello"), ("doctor",), prefix=("bwrap", "--dev-bind", "/", "/", "--ro-bind", above, above)
+    )
+    assert looking == (0, [{"approvals": []}])
+    assert (sending[0], sending[1][0]["error"]) == (
+        6,
+        {
+            "code": "not_permitted",
+            "message": f"{cli.home} can't be made: Read-only file system",
+            "hint": "name a home where you may write: --home, $HOLDFAST_HOME, or the path given to `holdfast.open`",
+        },
+    )
+    problems = [each["detail"] for each in health[1][0]["checks"] if each["state"] == "problem"]
+    assert (health[0], problems) == (1, [f"{cli.home} is not there, and {above} can't be written"])
+
+
+def test_a_home_folder_that_the_system_does_not_know_is_no_folder_named_so(cli: Cli) -> None:
+    """Else every place that a command is started in would get a home of its own, in a folder named `~`."""
+    for home in ("~no-such-person/state", "~no-such-person"):
+        ran = cli("--json", "--home", home, "send", "notes", "hello")
+        assert (ran.code, ran.json["error"]["code"]) == (2, "usage")
+        assert ran.json["error"]["message"] == f"{home}: the system knows no home folder for ~no-such-person"
+    assert list(cli.cwd.iterdir()) == []
+    assert cli("--home", "./~no-such-person", "send", "notes", "hello").code == 0
+    assert [each.name for each in cli.cwd.iterdir()] == ["~no-such-person"]
+
+
 def test_a_home_that_lost_its_key_can_still_be_exported_and_says_that_nothing_was_verified(odd: Cli) -> None:
     stored = next((odd.home / "sessions" / "local" / "notes").glob("*.jsonl")).read_bytes()
     (odd.home / "keys" / "1.key").unlink()

@@ -86,7 +86,7 @@ def _home(home: Path) -> Iterator[Finding]:
     try:
         status = home.stat()
     except FileNotFoundError:
-        yield Finding("home", "ok", f"{home} is not there yet; the first `holdfast send` makes it")
+        yield _not_there_yet(home)
         return
     except OSError as exc:
         yield Finding("home", "problem", f"{home}: {exc.strerror}", "name another one with --home, or mend who may enter it")
@@ -103,6 +103,13 @@ def _home(home: Path) -> Iterator[Finding]:
         yield Finding("home", "ok", str(home))
     if home.is_dir() and not os.access(home, os.W_OK):
         yield Finding("home", "problem", f"{home} can't be written", "is the disk mounted read-only?")
+
+
+def _not_there_yet(home: Path) -> Finding:
+    above = next(each for each in home.parents if each.exists())
+    if not os.access(above, os.W_OK | os.X_OK):
+        return Finding("home", "problem", f"{home} is not there, and {above} can't be written", "name another home with --home or $HOLDFAST_HOME")
+    return Finding("home", "ok", f"{home} is not there yet; the first `holdfast send` makes it")
 
 
 def _settings(home: Path) -> "tuple[Settings, list[Finding]]":

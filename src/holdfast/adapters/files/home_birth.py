@@ -15,12 +15,14 @@ from holdfast.adapters.files import birth
 from holdfast.adapters.files.anchors import AnchorTables
 from holdfast.adapters.files.home_files import HOME_INSTANCE, HOME_PARTS, HOME_SESSION, SESSIONS, HomeFiles
 from holdfast.adapters.files.keys import load_keys, make_key, no_key
-from holdfast.adapters.files.paths import FOLDER_MODE, open_folder, refused
-from holdfast.errors import Unusable
+from holdfast.adapters.files.paths import FOLDER_MODE, READ_ONLY, open_folder, refused
+from holdfast.errors import Refused, Unusable
 from holdfast.journal.chain import Keyring
 from holdfast.journal.record import Draft
 from holdfast.journal.segment import segment_name
 from holdfast.session.home_events import HomeCreated, encode_home_event
+
+_ELSEWHERE = "name a home where you may write: --home, $HOLDFAST_HOME, or the path given to `holdfast.open`"
 
 
 def open_home_folder(path: Path, *, create: bool) -> int | None:
@@ -31,6 +33,10 @@ def open_home_folder(path: Path, *, create: bool) -> int | None:
             real.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         except FileExistsError as exc:
             raise Unusable(f"{path} is no folder", hint="name another home") from exc
+        except OSError as exc:
+            if exc.errno not in READ_ONLY:
+                raise
+            raise Refused(f"{path} can't be made: {exc.strerror}", code="not_permitted", hint=_ELSEWHERE) from exc
     try:
         fd = os.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:

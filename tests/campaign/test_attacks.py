@@ -5,6 +5,7 @@ Attacks on approvals and authority, end to end: the command line, the real shell
 import asyncio
 import json
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -167,9 +168,10 @@ def test_a_grant_covers_byte_equal_text_only(cli: Cli) -> None:
 def test_a_tool_can_not_read_keys_nor_answer_its_own_prompt(cli: Cli) -> None:
     """P8: where it is confined, the home is out of reach; a second prompt stays as it was."""
     other = cli.json("send", "ops/other", "run: echo other >> other.txt", "--as", "alice")["approvals"][0]
-    holdfast = f"{sys.executable} -m holdfast --home {cli.home}"
+    home = shlex.quote(str(cli.home))
+    holdfast = shlex.join([sys.executable, "-m", "holdfast", "--home", str(cli.home)])
     command = (
-        f"cat {cli.home}/keys/1.key > stolen; ls {cli.home} > listed; {holdfast} approvals answer {other['id']} approve_once --as alice > answered 2>&1; "
+        f"cat {home}/keys/1.key > stolen; ls {home} > listed; {holdfast} approvals answer {other['id']} approve_once --as alice > answered 2>&1; "
         f"env -u HOLDFAST_TOOL {holdfast} approvals answer {other['id']} approve_once --as alice >> answered 2>&1; echo ran >> ran.txt"
     )
     approval = prompt(cli, command)
@@ -186,7 +188,7 @@ def test_where_a_tool_is_not_confined_the_tripwire_holds(cli: Cli) -> None:
     """The prompt says so first, offers no memory, and a command that carries consent refuses below a tool."""
     cli.settings('[tools.shell]\nconfine = "off"\n')
     other = cli.json("send", "ops/other", "run: echo other >> other.txt", "--as", "alice")["approvals"][0]
-    holdfast = f"{sys.executable} -m holdfast --home {cli.home}"
+    holdfast = shlex.join([sys.executable, "-m", "holdfast", "--home", str(cli.home)])
     words = f"approvals answer {other['id']} approve_once --as alice"
     command = f"{holdfast} {words} > one 2>&1; env -u HOLDFAST_TOOL {holdfast} --json {words} > two 2>&1; true"
     approval = prompt(cli, command)

@@ -1,6 +1,7 @@
 """Homes that can only be read, that lost a key, and streams that are not there: what can be looked at is shown, nothing is written, nothing falls over."""
 
 import json
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -176,7 +177,7 @@ def test_what_can_not_be_meant_is_refused_a_cursor_past_the_end_a_blank_option_a
 
 
 def test_streams_that_are_closed_make_nothing_fall_over(odd: Cli) -> None:
-    python = " ".join(odd.command)
+    python = shlex.join(odd.command)
     closed = odd.shell(
         f"{python} sessions export notes >&-; echo $? >&2; {python} sessions export notes | true; echo ${{PIPESTATUS[0]}} >&2; {python} chat notes <&-; echo $? >&2; "
         f"{python} send notes - <&-; echo $? >&2"

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -42,7 +43,7 @@ def test_a_follower_whose_reader_went_away_ends_quietly(cli: Cli) -> None:
 
 
 def test_a_closed_stdout_is_no_error_either(cli: Cli) -> None:
-    words = " ".join([*COMMAND, "--json", "send", "notes", "hello"])
+    words = shlex.join([*COMMAND, "--json", "send", "notes", "hello"])
     done = subprocess.run(["sh", "-c", f"exec {words} >&-"], cwd=cli.cwd, env=cli.env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert cli.json("sessions", "show", "notes")["turns"] == 1

@@ -45,17 +45,32 @@ def home_path(given: str | os.PathLike[str] | None = None) -> Path:
     """`given`, else $HOLDFAST_HOME, else ~/.holdfast; absolute."""
     chosen = os.fspath(given or os.environ.get(HOME_VARIABLE) or "~/.holdfast")
     found = os.path.expanduser(chosen)  # noqa: PTH111  # as below
+    whole = os.path.abspath(found)  # noqa: PTH100  # resolves no links: the store does, by descriptor
+    refuse_what_is_no_text(whole)
     if found.startswith("~"):
         # A user without a home folder, as in many containers: the same words would mean another folder in every place they are said in.
         raise Unusable(
             f"{chosen}: the system knows no home folder for {chosen.partition('/')[0]}",
             hint="set $HOME, or name a home with --home or $HOLDFAST_HOME; a folder whose name begins with ~ is ./~...",
         )
-    return Path(os.path.abspath(found))  # noqa: PTH100  # resolves no links: the store does, by descriptor
+    return Path(whole)
+
+
+def refuse_what_is_no_text(path: str) -> None:
+    """A path is shown in prompts, bound by their digest and journalled, so it must be text: bytes of another encoding are none."""
+    try:
+        path.encode()
+    except UnicodeEncodeError as exc:
+        raise Unusable(
+            f"{path!a} is no path in UTF-8",
+            code="malformed",
+            hint="rename the folder; if its name looks right, this process has another locale: LANG=C.UTF-8, and no PYTHONUTF8=0",
+        ) from exc
 
 
 def folder_identity(path: str) -> str | None:
     """Which folder a path names: device and inode."""
+    refuse_what_is_no_text(path)
     try:
         found = Path(path).stat()
     except OSError:

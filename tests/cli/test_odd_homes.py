@@ -1,6 +1,7 @@
 """Homes that can only be read, that lost a key, and streams that are not there: what can be looked at is shown, nothing is written, nothing falls over."""
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -129,6 +130,34 @@ def test_a_home_folder_that_the_system_does_not_know_is_no_folder_named_so(cli: 
     assert list(cli.cwd.iterdir()) == []
     assert cli("--home", "./~no-such-person", "send", "notes", "hello").code == 0
     assert [each.name for each in cli.cwd.iterdir()] == ["~no-such-person"]
+
+
+def test_a_folder_whose_name_is_no_text_is_refused_in_words(cli: Cli) -> None:
+    """It could not be shown, nor journalled: neither as a home nor as a workspace, and nothing is left there."""
+    odd = os.fsdecode(bytes(cli.cwd) + b"/b\xff d")
+    Path(odd).mkdir()
+    given = [
+        cli("--json", "send", "notes", "hello", "--workspace", odd),
+        cli("--json", "send", "notes", "hello", env={"HOLDFAST_HOME": f"{odd}/state"}),
+    ]
+    cli.cwd = Path(odd)
+    given.append(cli("--json", "send", "notes", "hello"))
+    assert [(ran.code, ran.json["error"]["code"]) for ran in given] == [(6, "malformed"), (2, "malformed"), (2, "malformed")]
+    assert all("b\\udcff d" in ran.json["error"]["message"] for ran in given)
+    assert list(Path(odd).iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [("send", "notes", "x", "--dedup"), ("approvals", "show"), ("sessions", "search"), ("--home",)])
+def test_a_word_that_is_no_text_is_refused_wherever_it_stands(cli: Cli, words: tuple[str, ...]) -> None:
+    ran = cli("--json", *words, "half a character: \udcff")
+    assert (ran.code, ran.json["error"]["code"]) == (6, "malformed")
+    assert not cli.home.exists()
+
+
+def test_somebody_whom_the_system_does_not_know_has_no_workspace_and_no_script(cli: Cli) -> None:
+    folder = cli("--json", "send", "notes", "hello", "--workspace", "~no-such-person")
+    script = cli("--json", "send", "notes", "hello", "--model", "script:~no-such-person/x.jsonl")
+    assert [ran.json["error"]["code"] for ran in (folder, script)] == ["no_workspace", "unknown_model"]
 
 
 def test_a_home_that_lost_its_key_can_still_be_exported_and_says_that_nothing_was_verified(odd: Cli) -> None:

@@ -15,7 +15,7 @@ import typer
 from holdfast.cli.loading import register_all, wanted
 from holdfast.cli.options import APP_HELP, HOME_HELP, JSON_HELP, Options, take_app, take_home, take_json
 from holdfast.cli.output import error_from_os, exit_code_of, prepare_streams
-from holdfast.errors import HoldfastError, Unusable
+from holdfast.errors import HoldfastError, Refused, Unusable
 
 COMMANDS = (
     "send",
@@ -99,6 +99,7 @@ def _run(arguments: list[str]) -> int:
 def _checked(arguments: list[str], options: Options) -> int:
     from asyncio import CancelledError
 
+    _refuse_what_is_no_text(arguments)
     command = typer.main.get_command(make_app(wanted(arguments, COMMANDS)))  # the others would take longer to declare than most take to run
     try:
         code = command.main(arguments, prog_name="holdfast", standalone_mode=False, obj=options)
@@ -116,6 +117,17 @@ def _checked(arguments: list[str], options: Options) -> int:
     if code == _INTERRUPTED:
         options.out.note("stopped; what was accepted is safe, `holdfast resume` goes on with it")
     return code if isinstance(code, int) else 0
+
+
+def _refuse_what_is_no_text(arguments: list[str]) -> None:
+    """Every word may be journalled or shown, and bytes of another encoding are no characters."""
+    for word in arguments:
+        try:
+            word.encode()
+        except UnicodeEncodeError as exc:
+            raise Refused(
+                f"{word!a} is no text in UTF-8", code="malformed", hint="write it in UTF-8; a terminal needs a locale of it, such as LANG=C.UTF-8"
+            ) from exc
 
 
 def _is_bare(exc: typer.TyperException) -> bool:

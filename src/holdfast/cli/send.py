@@ -1,5 +1,6 @@
 """`holdfast send`: one message, its turn driven to its end or to a pause."""
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -132,7 +133,7 @@ def workspace_at(path: Path) -> "Workspace":
     from holdfast.session.authority import Workspace
     from holdfast.wiring import folder_identity
 
-    folder = str(path.expanduser().resolve())
+    folder = str(Path(os.path.expanduser(path)).resolve())  # noqa: PTH111  # a user that is not known is no folder, and no error of Python's
     identity = folder_identity(folder)
     if identity is None:
         raise Unusable(f"{folder} is no folder", code="no_workspace", hint="name an existing folder with --workspace")

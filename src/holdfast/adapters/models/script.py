@@ -72,7 +72,7 @@ class ScriptFile:
     summarises = False  # summaries take no line
 
     def __init__(self, path: str) -> None:
-        self._path = Path(path).expanduser().absolute()
+        self._path = Path(os.path.expanduser(path)).absolute()  # noqa: PTH111  # a user that is not known is a file that is not there
         # What was read last, and of which state of the file. Only a cache: a changed file is read again.
         self._read: tuple[tuple[int, int, int], Script] | None = None
 

@@ -53,12 +53,9 @@ def session_id(text: str) -> SessionId:
 
 def short_digest(*parts: str | bytes) -> str:
     """26 lower-case base-32 characters (130 bits) over the parts, each length-prefixed."""
-    hasher = blake3()
-    for part in parts:
-        raw = part.encode() if isinstance(part, str) else part
-        hasher.update(len(raw).to_bytes(8, "big"))
-        hasher.update(raw)
-    return base64.b32encode(hasher.digest(length=17)).decode().lower()[:26]
+    raw = [part.encode() if isinstance(part, str) else part for part in parts]
+    prefixed = b"".join([piece for part in raw for piece in (len(part).to_bytes(8, "big"), part)])
+    return base64.b32encode(blake3(prefixed).digest(length=17)).decode().lower()[:26]
 
 
 def turn_id(ordinal: int) -> TurnId:

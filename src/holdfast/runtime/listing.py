@@ -94,7 +94,7 @@ def note_sealed(world: World, session: SessionId, instance: InstanceId) -> None:
 
 
 def _preview(state: SessionState) -> str:
-    last = next((entry.messages[-1] for entry in reversed(list(state.view.entries)) if entry.messages), None)
+    last = next((entry.messages[-1] for entry in state.view.entries.newest_first() if entry.messages), None)
     text = getattr(last, "text", "") if last is not None else ""
     return " ".join(text.split())[:120]
 

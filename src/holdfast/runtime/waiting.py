@@ -30,6 +30,8 @@ def prompts_of(ledger: Ledger) -> Sequence[ApprovalReport]:
 
 
 def prompts_open(state: SessionState) -> frozenset[ApprovalId]:
+    if not state.approvals:
+        return frozenset()  # none was asked for in any open turn
     return frozenset(call.approval.asked.approval for turn in state.turns.values() for call in turn.waiting if call.approval is not None)
 
 

@@ -30,24 +30,26 @@ S = CallStatus
 
 def react(state: SessionState) -> tuple[SessionEffect, ...]:
     """Effects owed, in the order they should be done."""
-    owed: list[SessionEffect] = []
     if state.carrying:
         return ()  # nothing of an earlier life is owed
+    owed: list[SessionEffect] = []
     running = state.turns.get(state.running) if state.running is not None else None
     if running is not None:
-        owed.extend(_of_turn(running))
+        owed += _of_turn(running)
     for turn in state.turns.values():
         if turn is not running and (turn.phase is Phase.CANCELLING or turn.is_half_settled):
-            owed.extend(_of_turn(turn))
+            owed += _of_turn(turn)
     # A job that runs is nobody's work; one that ended is reported as soon as the queue has room.
-    if len(state.queued) < limits.QUEUED_INPUTS_MAX:
-        owed.extend(ReportJob(job.job) for job in state.jobs.values() if job.ended is not None)
+    if state.jobs and len(state.queued) < limits.QUEUED_INPUTS_MAX:
+        owed += [ReportJob(job.job) for job in state.jobs.values() if job.ended is not None]
     if running is None:
-        owed.extend(_next_turn(state))
-    owed.extend(StopDelegate(each.call) for each in state.delegates.values() if not is_wanted(state, each))
+        owed += _next_turn(state)
+    if state.delegates:
+        owed += [StopDelegate(each.call) for each in state.delegates.values() if not is_wanted(state, each)]
     if owes_report(state):
         owed.append(ReportToParent())
-    owed.extend(Deliver(each.delivery) for each in state.deliveries.values() if not each.sent)
+    if state.deliveries:
+        owed += [Deliver(each.delivery) for each in state.deliveries.values() if not each.sent]
     return tuple(owed)
 
 

@@ -49,6 +49,13 @@ class Trail(Generic[T]):
             cell = cell[0]
         return reversed(items)
 
+    def newest_first(self) -> Iterator[T]:
+        """For a look at the last few: what lies before them is not walked."""
+        cell = self._cell
+        while cell is not None:
+            yield cell[1]
+            cell = cell[0]
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Trail) and len(self) == len(other) and list(self) == list(other)
 

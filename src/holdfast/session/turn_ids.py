@@ -11,4 +11,6 @@ def turn_id_of(accepted: InputId) -> TurnId:
 
 def find_turn(state: SessionState, turn: TurnId) -> Turn | None:
     """The open turn of that id, or the one that its message joined."""
+    if turn in state.turns:
+        return state.turns[turn]
     return next((each for each in state.turns.values() if any(turn_id_of(name) == turn for name in each.inputs)), None)

@@ -25,7 +25,11 @@ def view_of(turn: Turn) -> tuple[Message, ...]:
 
 def shared_messages(view: View, readers: Audience = Audience.PERSONAL) -> tuple[Message, ...]:
     """What an answer that goes to this circle may be made from."""
-    widest = readers.narrowness
-    shown = view.summary is not None and view.summary_audience.narrowness <= widest
+    seen = _SEEN_BY[readers]
+    shown = view.summary is not None and view.summary_audience in seen
     summary: tuple[Message, ...] = (NoteMessage(_SUMMARY + (view.summary or "")),) if shown else ()
-    return (*summary, *chain.from_iterable([entry.messages for entry in view.entries if entry.audience.narrowness <= widest]))
+    return (*summary, *chain.from_iterable([entry.messages for entry in view.entries if entry.audience in seen]))
+
+
+_SEEN_BY = {readers: frozenset(each for each in Audience if each.narrowness <= readers.narrowness) for readers in Audience}
+"""What was said in which circles a reader may see: their own, and every wider one."""

@@ -13,8 +13,8 @@ Any task and any thread of the process may write through an attempt. Folding and
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from copy import copy
 from enum import Enum
 from typing import Any, Self
@@ -153,11 +153,14 @@ class Attempt:
         if self._stopped is not None:
             await self._tell(self._stopped)
             raise self._stopped
+        self._begin_write()
         try:
-            with self._tracking():
+            try:
                 epoch = self.epoch if as_ is As.DRIVER else None
                 done = await self._journal.append(self._deciding(decide), since=self._position, epoch=epoch, check=check)
                 self._move(done, keeping)
+            finally:
+                self._end_write()
         except (Untrusted, Fenced, InDoubt) as exc:
             stopped = self._stop(exc)
             await self._tell(stopped)
@@ -181,10 +184,13 @@ class Attempt:
         self._check_open()
         if self._stopped is not None:
             raise self._stopped
+        self._begin_write()
         try:
-            with self._tracking():
+            try:
                 done = self._journal.append_now(self._deciding(decide), since=self._position, epoch=self.epoch, check=check)
                 self._move(done, keeping)
+            finally:
+                self._end_write()
         except (Untrusted, Fenced, InDoubt) as exc:
             # What was produced goes to quarantine with the next asynchronous step: each of them looks.
             raise self._stop(exc) from exc
@@ -194,17 +200,16 @@ class Attempt:
         if self._phase is Phase.OVER or self._end_wanted:
             raise InvariantBroken(f"a write through an attempt on {self._journal.session} that is over")
 
-    @contextmanager
-    def _tracking(self) -> Generator[None, None, None]:
+    def _begin_write(self) -> None:
+        """Every one is followed by its `_end_write`, whatever comes of it."""
         with self._guard:
             self._writing += 1
-        try:
-            yield
-        finally:
-            with self._guard:
-                self._writing -= 1
-                if self._writing == 0:
-                    self._settle()
+
+    def _end_write(self) -> None:
+        with self._guard:
+            self._writing -= 1
+            if self._writing == 0:
+                self._settle()
 
     def _settle(self) -> None:
         """With `_guard` held and no write under way: do what was asked for meanwhile, wake who waits for quiet."""
@@ -237,9 +242,11 @@ class Attempt:
                 if record.seq > self._position.seq:
                     self._fold(record)
                     self._position = Head(record.seq, record.mac)
-            self._position = max(self._position, done.head, key=lambda head: head.seq)
-        with self._guard:
-            self._produced = [item for item in self._produced if item not in keeping]
+            if done.head.seq > self._position.seq:
+                self._position = done.head
+        if keeping:
+            with self._guard:
+                self._produced = [item for item in self._produced if item not in keeping]
 
     # Release and reacquire
 
@@ -378,11 +385,12 @@ class Attempt:
 
 async def finish(work: Coroutine[Any, Any, None] | asyncio.Future[None]) -> None:
     """Await to the end, whatever is cancelled meanwhile; the cancellation goes on after it."""
-    task = asyncio.ensure_future(work)
+    task, ended = asyncio.ensure_future(work), asyncio.Event()
+    task.add_done_callback(lambda _: ended.set())
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
-            await asyncio.wait([task])
+            await ended.wait()
         except asyncio.CancelledError as exc:
             cancelled = exc
     task.result()

@@ -46,7 +46,7 @@ class Ending(NamedTuple):
     usage: Usage
 
 
-class _Coming(NamedTuple):
+class _Coming(msgspec.Struct, frozen=True):
     """Decided here and on its way: if it is kept as it was decided, this is what it comes to."""
 
     draft: Draft
@@ -79,8 +79,8 @@ class Ledger:
         self.asked: OrderedDict[str, Record] = OrderedDict()
         # For followers that are close behind.
         self.recent: deque[Record] = deque(maxlen=_RECENT_KEPT)
-        # The last record folded; and the one that the snapshot we know of stands for.
-        self._last: Head | None = None
+        # The mac of the last record folded; and the record that the snapshot we know of stands for.
+        self._last_mac: bytes | None = None
         self._kept_seq = 0
         # Why this process only looks: a genuine record of a newer Holdfast, or a place where nothing can be written.
         self.only_read: NewerVersion | ReadOnly | None = None
@@ -127,20 +127,19 @@ class Ledger:
         if found is None or (found.seq, found.mac) != kept.head:
             return
         self.state = state
-        self._last, self._kept_seq = kept.head, kept.head.seq
+        self._last_mac, self._kept_seq = kept.head.mac, kept.head.seq
         self.started.update({call.call: call.run for turn in state.turns.values() for call in turn.calls if call.run})
 
     async def keep_snapshot_if_due(self) -> None:
         """Once enough came since the last one that folding it again would be felt."""
-        journal = self.journal
-        if self._attempt is None or not isinstance(journal, KeepsSnapshots) or self.state.seq - self._kept_seq < SNAPSHOT_EVERY:
+        state, journal = self.state, self.journal
+        if state.seq - self._kept_seq < SNAPSHOT_EVERY or self._attempt is None or not isinstance(journal, KeepsSnapshots):
             return
-        state, last = self.state, self._last
-        if last is None or last.seq != state.seq or journal.sealed is not None or self.attempt.stopped is not None:
+        if self._last_mac is None or journal.sealed is not None or self.attempt.stopped is not None:
             return
-        self._kept_seq = state.seq
+        head, self._kept_seq = Head(state.seq, self._last_mac), state.seq
         data = await asyncio.to_thread(encode_state, state)
-        await journal.keep_snapshot(Snapshot(last, data))
+        await journal.keep_snapshot(Snapshot(head, data))
 
     async def _load_what_verifies(self) -> None:
         try:
@@ -182,7 +181,7 @@ class Ledger:
                 self.state = evolve(before, event, seq=record.seq, at=record.at)
             except IllegalTransition as exc:
                 raise BrokenChain(f"record {record.seq} can't follow the ones before it: {exc}", at_seq=record.seq) from exc
-        self._last = Head(record.seq, record.mac)
+        self._last_mac = record.mac
         self.recent.append(record)
         self._remember(record, event, before)
 

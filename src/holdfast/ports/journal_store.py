@@ -166,7 +166,7 @@ class Journal(Protocol):
         ...
 
     async def sync_anchor(self) -> None:
-        """Make the anchor durable too: at a turn's end or pause."""
+        """Make the anchor durable too: at a turn's end or pause. Once begun, a cancellation goes on after its end."""
         ...
 
     async def close(self) -> None:

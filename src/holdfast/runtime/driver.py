@@ -6,7 +6,8 @@ driver computes the same work from the journal. Model calls and tools run side b
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -136,7 +137,12 @@ class Driver:
         self._secrecy = Secrecy(world.secrets)
         self._outbox = Outbox(world.channels, ledger, world.clock, self._secrecy, retry_seconds=world.model_times.retry_seconds)
         self._compactor = Compactor(world, ledger, feed, ledger.drive)
-        self.owns_claim = False
+        # Of the claim that this driver holds; None while it holds none.
+        self._claimed: int | None = None
+
+    @property
+    def owns_claim(self) -> bool:
+        return self._claimed is not None
 
     async def claim(self) -> bool:
         """Become the driver. False when another process drives, or another task of this one: the claim is the process's, and two would share it."""
@@ -149,7 +155,8 @@ class Driver:
             return self.owns_claim
         self._ledger.driving = True  # before the wait, or a second task comes in between
         try:
-            self.owns_claim = await self._ledger.attempt.try_claim()
+            if await self._ledger.attempt.try_claim():
+                self._claimed = self._ledger.epoch
         finally:
             self._ledger.driving = self.owns_claim
         return self.owns_claim
@@ -172,10 +179,9 @@ class Driver:
 
     @property
     def _epoch(self) -> int:
-        epoch = self._ledger.epoch
-        if epoch is None:
+        if self._claimed is None:
             raise CannotDrive(f"{self._ledger.session} is not ours to drive")
-        return epoch
+        return self._claimed
 
     async def run(self, until: Until) -> None:
         """Do what is owed. Needs the claim."""
@@ -185,12 +191,30 @@ class Driver:
         self._asked = prompts_open(self._ledger.state)
         watch = self._ledger.watch()
         try:
-            async with asyncio.TaskGroup() as self._group:
-                await self._loop(until, watch)
+            with self._looking_again(watch):
+                async with asyncio.TaskGroup() as self._group:
+                    await self._loop(until, watch)
         except BaseExceptionGroup as errors:
             raise the_one(errors) from None
         finally:
             self._ledger.unwatch(watch)
+
+    @contextmanager
+    def _looking_again(self, watch: asyncio.Event) -> Generator[None, None, None]:
+        """Every second, as if somebody had given notice: one timer for the whole drive."""
+        loop = asyncio.get_running_loop()
+
+        def look() -> None:
+            nonlocal timer
+            self._ledger.noticed = True
+            watch.set()
+            timer = loop.call_later(LOOK_AGAIN_SECONDS, look)
+
+        timer = loop.call_later(LOOK_AGAIN_SECONDS, look)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     async def _loop(self, until: Until, watch: asyncio.Event) -> None:
         while True:
@@ -216,11 +240,7 @@ class Driver:
             self._world.notifier.notify(self._ledger.session)
 
     async def _wait(self, watch: asyncio.Event) -> None:
-        try:
-            async with asyncio.timeout(LOOK_AGAIN_SECONDS):
-                await watch.wait()
-        except TimeoutError:
-            self._ledger.noticed = True
+        await watch.wait()
         if self._tasks and self._ledger.noticed:
             await self._ledger.look()
 
@@ -472,7 +492,7 @@ class Driver:
         """Release the claim. Look again afterwards: a record may have come in between our last look and the release."""
         if not self.owns_claim:
             return
-        self.owns_claim = False
+        self._claimed = None
         try:
             await self._ledger.attempt.give_up()
         finally:

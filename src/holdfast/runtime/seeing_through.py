@@ -11,7 +11,6 @@ from contextlib import suppress
 from holdfast.errors import CannotDrive, HoldfastError
 from holdfast.ids import TurnId
 from holdfast.ports.journal_store import Check
-from holdfast.runtime.attempt import finish
 from holdfast.runtime.delegating import Delegation
 from holdfast.runtime.driver import Driver, Until, the_one
 from holdfast.runtime.feed import Feed
@@ -148,13 +147,12 @@ class TurnDrives:
         if ledger.only_read is not None or ledger.journal.sealed is not None or ledger.attempt.stopped is not None:
             return
         await driver.give_up()
-        syncing = asyncio.create_task(ledger.journal.sync_anchor())
+        syncing = ledger.journal.sync_anchor()  # where a thread does it, it is on its way: the index is written meanwhile
         try:
-            await asyncio.sleep(0)  # it is on its way; the index is written meanwhile
             self._noting.now(ledger)
             self._world.notifier.notify(ledger.session)
         finally:
-            await finish(syncing)
+            await syncing
         await ledger.keep_snapshot_if_due()
 
     def hand_on(self, ledger: Ledger) -> None:

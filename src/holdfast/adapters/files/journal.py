@@ -6,9 +6,9 @@ A handle is spent by a takeover or an append in doubt, and says so again every t
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.adapters.files import outputs
 from holdfast.adapters.files.catch_up import Damaged
@@ -244,9 +244,13 @@ class FileJournal:
     def where(self) -> Sequence[Path]:
         return self.files.paths()
 
-    async def sync_anchor(self) -> None:
+    def sync_anchor(self) -> Coroutine[Any, Any, None]:
+        """Under way when this returns, so that whoever awaits it later does something else meanwhile."""
+        return self._synced(self._store.in_thread(self.files.anchor.sync))
+
+    async def _synced(self, anchor: Coroutine[Any, Any, None]) -> None:
         try:
-            await self._store.in_thread(self.files.anchor.sync)
+            await anchor
         except NotSaved as exc:
             # Every record is durable without it; what was done must not be told as not done. The anchor may lag, as it may between any two syncs.
             _log.warning("%s: its anchor could not be synced (%s); after a power cut it may lag behind the journal", self.files.session, exc.message)

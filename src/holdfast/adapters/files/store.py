@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.files import snapshots
@@ -299,12 +299,15 @@ class FileStore:
     def run_quick(self, work: Callable[[], None]) -> None:
         self._committers.run(work)
 
-    async def in_thread(self, work: Callable[[], T]) -> T:
-        """Off the event loop; once begun it is awaited to its end, then cancellation goes on."""
+    def in_thread(self, work: Callable[[], T]) -> Coroutine[Any, Any, T]:
+        """Off the event loop, and under way when this returns; it is awaited to its end, then cancellation goes on."""
         if os.getpid() != self._pid:
             raise forked()
+        return self._refused_or(self._threads.call(work))
+
+    async def _refused_or(self, outcome: Coroutine[Any, Any, T]) -> T:
         try:
-            return await self._threads.call(work)
+            return await outcome
         except OSError as exc:
             raise disk_refused(str(self.path), exc) from exc
 

@@ -9,7 +9,7 @@ import contextlib
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -50,8 +50,8 @@ class Threads:
         for thread in made:
             thread.join()
 
-    async def call(self, work: Callable[[], T]) -> T:
-        """The outcome of blocking work."""
+    def call(self, work: Callable[[], T]) -> Coroutine[Any, Any, T]:
+        """The outcome of blocking work, which is under way when this returns."""
         arrival = Arrival()
         box: list[Any] = []
 
@@ -63,14 +63,18 @@ class Threads:
             arrival.tell()
 
         self.run(begin)
-        await arrival.wait()
-        result, error = box.pop()
-        if error is not None:
-            try:
-                raise error
-            finally:
-                error = None  # no cycle through the traceback
-        return result  # type: ignore[no-any-return]
+        return _outcome(arrival, box)
+
+
+async def _outcome(arrival: "Arrival", box: list[Any]) -> Any:
+    await arrival.wait()
+    result, error = box.pop()
+    if error is not None:
+        try:
+            raise error
+        finally:
+            error = None  # no cycle through the traceback
+    return result
 
 
 class Bell:

@@ -7,6 +7,7 @@ Ids that must be the same after a crash (calls, approvals) are computed from wha
 
 import base64
 import re
+from functools import lru_cache
 from typing import NewType
 
 from blake3 import blake3
@@ -62,6 +63,7 @@ def turn_id(ordinal: int) -> TurnId:
     return TurnId(f"t{ordinal}")
 
 
+@lru_cache(maxsize=256)  # asked for when a call is looked at, and again when it is decided on
 def call_id(instance: InstanceId, turn: TurnId, model_call: int, index: int) -> CallId:
     """The same call has the same id after any crash; a provider's own id is only data."""
     return CallId("c-" + short_digest("call", instance, turn, str(model_call), str(index)))

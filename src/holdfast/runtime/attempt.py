@@ -238,10 +238,15 @@ class Attempt:
     def _move(self, done: Appended, keeping: Sequence[Produced]) -> None:
         """Fold what is durable. Writes may return in any order: each brings everything since its start, so nothing is missed."""
         with self._state:
-            for record in done.suffix:
-                if record.seq > self._position.seq:
-                    self._fold(record)
-                    self._position = Head(record.seq, record.mac)
+            last: Record | None = None
+            try:
+                for record in done.suffix:
+                    if record.seq > self._position.seq:
+                        self._fold(record)
+                        last = record
+            finally:
+                if last is not None:
+                    self._position = Head(last.seq, last.mac)
             if done.head.seq > self._position.seq:
                 self._position = done.head
         if keeping:

@@ -6,8 +6,7 @@ driver computes the same work from the journal. Model calls and tools run side b
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,8 +22,8 @@ from holdfast.runtime.delegating import Delegation
 from holdfast.runtime.feed import Delta, Feed
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Ledger, payload
-from holdfast.runtime.looking import agent_tools, is_delegate, look, tool_for
-from holdfast.runtime.model_call import ask_model, is_final, overhead_chars, request_for, retry_delay
+from holdfast.runtime.looking import Found, agent_tools, is_delegate, look, tool_for
+from holdfast.runtime.model_call import ask_model, is_final, overhead_chars, request_for, retry_delay, shown_tools
 from holdfast.runtime.outbox import Outbox
 from holdfast.runtime.recalling import recall_for, recall_for_open
 from holdfast.runtime.secrecy import Secrecy
@@ -33,7 +32,6 @@ from holdfast.runtime.waiting import prompts_open
 from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
 from holdfast.session.commands import (
-    DecideCalls,
     EndTurn,
     Expire,
     ParkTurn,
@@ -65,7 +63,7 @@ from holdfast.session.effects import (
     StopDelegate,
 )
 from holdfast.session.messages import ModelAnswer
-from holdfast.session.policy import Looked
+from holdfast.session.policy import Looked, Policy
 from holdfast.session.react import react
 from holdfast.session.recovery import turns_to_recover
 from holdfast.session.state import Call, CallStatus, SessionState, Turn
@@ -131,6 +129,8 @@ class Driver:
         # What runs side by side with the loop, by name; there while it runs.
         self._group: asyncio.TaskGroup
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        # One for the whole drive, armed anew each time.
+        self._timer: asyncio.TimerHandle
         # Prompts that were open when everybody was last told.
         self._asked: frozenset[ApprovalId] = frozenset()
         self._last_failure: ModelFailed | None = None
@@ -190,31 +190,24 @@ class Driver:
         await self._outbox.settle()
         self._asked = prompts_open(self._ledger.state)
         watch = self._ledger.watch()
+        self._look_again_in_a_while(watch)
         try:
-            with self._looking_again(watch):
-                async with asyncio.TaskGroup() as self._group:
-                    await self._loop(until, watch)
+            async with asyncio.TaskGroup() as self._group:
+                await self._loop(until, watch)
         except BaseExceptionGroup as errors:
             raise the_one(errors) from None
         finally:
+            self._timer.cancel()
             self._ledger.unwatch(watch)
 
-    @contextmanager
-    def _looking_again(self, watch: asyncio.Event) -> Generator[None, None, None]:
-        """Every second, as if somebody had given notice: one timer for the whole drive."""
-        loop = asyncio.get_running_loop()
+    def _look_again_in_a_while(self, watch: asyncio.Event) -> None:
+        self._timer = asyncio.get_running_loop().call_later(LOOK_AGAIN_SECONDS, self._look_again, watch)
 
-        def look() -> None:
-            nonlocal timer
-            self._ledger.noticed = True
-            watch.set()
-            timer = loop.call_later(LOOK_AGAIN_SECONDS, look)
-
-        timer = loop.call_later(LOOK_AGAIN_SECONDS, look)
-        try:
-            yield
-        finally:
-            timer.cancel()
+    def _look_again(self, watch: asyncio.Event) -> None:
+        """As if somebody had given notice."""
+        self._ledger.noticed = True
+        watch.set()
+        self._look_again_in_a_while(watch)
 
     async def _loop(self, until: Until, watch: asyncio.Event) -> None:
         while True:
@@ -354,20 +347,21 @@ class Driver:
             return
         if (delay := retry_delay(turn, self._last_failure, world.model_times)) > 0 and turn.model_call is None:
             await world.clock.sleep(delay)
-        policy = world.policy()
+        shown = shown_tools(world, turn, world.policy())
         if turn.model_call is None or turn.model_call.epoch == self._epoch:
-            if await self._compactor.before_call(turn_id, extra_chars=overhead_chars(world, turn, policy)):
-                policy = world.policy()  # it took its time
+            if await self._compactor.before_call(turn_id, extra_chars=overhead_chars(world, turn, shown)):
+                shown = shown_tools(world, turn, world.policy())  # it took its time
             turn = ledger.state.turns.get(turn_id)
         if turn is not None and turn.model_call is None:
             recalled = await recall_for_open(world, ledger.state, turn)
             policy = world.policy()
+            shown = shown_tools(world, turn, policy)
             await ledger.drive(*recalled, StartModelCall(turn=turn_id, epoch=self._epoch, policy=policy))
             turn = ledger.state.turns.get(turn_id)
         if turn is None or turn.model_call is None or turn.model_call.epoch != self._epoch:
             return
         number = turn.model_call.number
-        request = request_for(world, ledger.state, turn, policy)
+        request = request_for(world, ledger.state, turn, shown)
 
         def heard(text: str) -> None:
             self._feed.say(Delta(ledger.session, turn_id, "text", text))
@@ -400,15 +394,19 @@ class Driver:
         ledger = self._ledger
         answer, secret = self._secrecy.hidden_answer(answer)
         produced = ledger.attempt.produced("reply", payload(answer))
-        taken = TakeAnswer(turn=turn.turn, number=number, answer=answer, policy=self._world.policy())
         if not answer.calls:
+            taken = TakeAnswer(turn=turn.turn, number=number, answer=answer, policy=self._world.policy())
             await ledger.drive(taken, check=Check.FENCE, keeping=[produced])
             return
         made = calls_made(ledger.state, turn, number, answer.calls)
         calls = [Call(call=each.call, tool=each.tool, made=each.arguments, provider_id=each.provider_id) for each in made]
-        decision = await self._decision(turn, calls, secret)
-        ready = await self._ready_at_once(turn, calls, decision, starts_at_once)
-        await self._drive_and_start(turn.turn, (taken, decision), ready, keeping=[produced])
+        found = await self._look_at(turn, calls, secret)
+        ready = await self._ready_at_once(turn, calls, found, starts_at_once)
+
+        def commands(policy: Policy) -> Sequence[Any]:
+            return TakeAnswer(turn=turn.turn, number=number, answer=answer, policy=policy), found.decision(turn.turn, policy)
+
+        await self._drive_and_start(turn.turn, commands, ready, keeping=[produced])
 
     async def _resume(self, turn: Turn) -> None:
         """
@@ -419,10 +417,11 @@ class Driver:
         approved = [call for call in turn.calls if call.status is CallStatus.APPROVED]
         may = starts_alone if len(approved) == 1 else starts_at_once
         approved = [call for call in approved if may(tool_for(self._world, turn, call.tool))]
-        ready = await self._ready_at_once(turn, approved, await self._decision(turn, approved), may)
-        await self._drive_and_start(turn.turn, (ResumeTurn(turn=turn.turn, epoch=self._epoch),), ready, keeping=())
+        ready = await self._ready_at_once(turn, approved, await self._look_at(turn, approved), may)
+        resume = ResumeTurn(turn=turn.turn, epoch=self._epoch)
+        await self._drive_and_start(turn.turn, lambda _: (resume,), ready, keeping=())
 
-    async def _ready_at_once(self, turn: Turn, calls: list[Call], decision: DecideCalls, may: Callable[[Tool | None], bool]) -> list[Ready]:
+    async def _ready_at_once(self, turn: Turn, calls: list[Call], found: Found, may: Callable[[Tool | None], bool]) -> list[Ready]:
         """
         Calls that may start in the very commit that lets them. Whether they do is decided there; those that must ask first do not.
 
@@ -431,20 +430,23 @@ class Driver:
         if self._ledger.state.parent is not None:
             return []
         world, ledger = self._world, self._ledger
-        pairs = zip(calls, decision.looked, strict=True)
+        pairs = zip(calls, found.looked, strict=True)
         quick = [(call, looked) for call, looked in pairs if not looked.background and may(tool_for(world, turn, call.tool))]
-        return [await get_ready(world, ledger, turn, call, looked, decision.grants, self._epoch) for call, looked in quick]
+        return [await get_ready(world, ledger, turn, call, looked, found.grants, self._epoch) for call, looked in quick]
 
-    async def _drive_and_start(self, turn: TurnId, commands: Sequence[Any], ready: list[Ready], *, keeping: Sequence[Produced]) -> None:
-        """One commit; what it started is let go, and what it did not is given up."""
+    async def _drive_and_start(
+        self, turn: TurnId, commands: Callable[[Policy], Sequence[Any]], ready: list[Ready], *, keeping: Sequence[Produced]
+    ) -> None:
+        """One commit, decided by the policy of right before it; what it started is let go, and what it did not is given up."""
         ledger, waiting = self._ledger, list(ready)
         try:
-            starts = [each.command for each in ready]
-            outcome = await ledger.drive(*commands, *starts, ParkTurn(turn=turn), check=Check.FENCE, keeping=keeping)
-            for each, decided in zip(ready, outcome.decided[len(commands) :], strict=False):
+            policy = self._world.policy()
+            first, starts = commands(policy), [each.start(policy) for each in ready]
+            outcome = await ledger.drive(*first, *starts, ParkTurn(turn=turn), check=Check.FENCE, keeping=keeping)
+            for each, decided in zip(ready, outcome.decided[len(first) :], strict=False):
                 if decided.outcome is not None and each.prepared is not None:
                     waiting.remove(each)
-                    self._see_through(turn, each.command.looked.call, decided.outcome, each.prepared)
+                    self._see_through(turn, each.looked.call, decided.outcome, each.prepared)
         finally:
             for each in waiting:
                 await each.abandon()
@@ -453,7 +455,7 @@ class Driver:
         work = partial(see_through, self._world, self._ledger, self._feed, turn, call, run, prepared, self._epoch)
         self._start(_tool_task(turn, call), work)
 
-    async def _decision(self, turn: Turn, calls: list[Call], secret: frozenset[int] = frozenset()) -> DecideCalls:
+    async def _look_at(self, turn: Turn, calls: list[Call], secret: frozenset[int] = frozenset()) -> Found:
         """What a look at each call finds; those at the indexes `secret` held a secret and are not looked at."""
         state = self._ledger.state
         looked: list[Looked] = []
@@ -461,13 +463,13 @@ class Driver:
             refused = Looked(call=call.call, problem=("secret", "its arguments hold a secret"))
             looked.append(refused if index in secret else await look(self._world, state, turn, call))
         requester = turn.context.requester if isinstance(turn.context, TurnContext) else None
-        grants = await self._home.grants_of(requester, state)
-        return DecideCalls(turn=turn.turn, looked=tuple(looked), policy=self._world.policy(), grants=grants)
+        return Found(tuple(looked), await self._home.grants_of(requester, state))
 
     async def _decide_calls(self, state: SessionState, turn_id: TurnId, calls: tuple[CallId, ...]) -> None:
         turn = state.turns[turn_id]
         undecided = [call for call in turn.calls if call.call in calls]
-        await self._ledger.drive(await self._decision(turn, undecided), ParkTurn(turn=turn_id))
+        found = await self._look_at(turn, undecided)
+        await self._ledger.drive(found.decision(turn_id, self._world.policy()), ParkTurn(turn=turn_id))
 
     # --- tools
 

@@ -7,8 +7,8 @@ Any number of tasks may commit through one ledger. Whoever waits for something t
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -33,7 +33,7 @@ _RECENT_KEPT = 128
 SNAPSHOT_EVERY = 2000  # records: folding fewer takes less time than anyone notices
 
 
-class Outcome(NamedTuple):
+class Outcome(msgspec.Struct, frozen=True):
     """What came of a commit: the events it added, and what each command had to say."""
 
     events: tuple[SessionEvent, ...]
@@ -59,6 +59,8 @@ class _Coming(msgspec.Struct, frozen=True):
         draft = self.draft
         return state is self.before and record.at == self.at and (draft.type, draft.version, draft.body) == (record.type, record.version, record.body)
 
+
+_REMEMBERED: frozenset[type[SessionEvent]] = frozenset({TurnEnded, ToolStarted, ApprovalRequested})
 
 Also = Callable[[SessionState, Sequence[SessionEvent]], Sequence[SessionCommand]]
 """From the state before a commit, and its events, to the commands that go with them."""
@@ -183,7 +185,8 @@ class Ledger:
                 raise BrokenChain(f"record {record.seq} can't follow the ones before it: {exc}", at_seq=record.seq) from exc
         self._last_mac = record.mac
         self.recent.append(record)
-        self._remember(record, event, before)
+        if type(event) in _REMEMBERED:
+            self._remember(record, event, before)
 
     def _remember(self, record: Record, event: SessionEvent, before: SessionState) -> None:
         match event:
@@ -199,13 +202,13 @@ class Ledger:
             case _:
                 pass
 
-    async def commit(self, *commands: SessionCommand, check: Check = Check.SHORT, keeping: Sequence[Produced] = ()) -> Outcome:
+    def commit(self, *commands: SessionCommand, check: Check = Check.SHORT, keeping: Sequence[Produced] = ()) -> Coroutine[Any, Any, Outcome]:
         """Decide, append, fold, in anyone's right. A refusal is raised after whatever it left in the journal is durable."""
-        return await self._commit(commands, check, keeping, As.ANYONE)
+        return self._commit(commands, check, keeping, As.ANYONE)
 
-    async def drive(self, *commands: SessionCommand, check: Check = Check.SHORT, keeping: Sequence[Produced] = ()) -> Outcome:
+    def drive(self, *commands: SessionCommand, check: Check = Check.SHORT, keeping: Sequence[Produced] = ()) -> Coroutine[Any, Any, Outcome]:
         """The same, in the driver's right: fenced off once somebody else drives."""
-        return await self._commit(commands, check, keeping, As.DRIVER)
+        return self._commit(commands, check, keeping, As.DRIVER)
 
     async def _commit(self, commands: Sequence[SessionCommand], check: Check, keeping: Sequence[Produced], as_: As) -> Outcome:
         committed: deciding.Committed | None = None
@@ -269,7 +272,13 @@ class Ledger:
             event.set()
 
     def notice(self) -> None:
-        """A hint from the notifier."""
+        """
+        A hint from the notifier.
+
+        While this process drives, only what was appended is news; while another one does, that it gave up is news too.
+        """
+        if self.driving and self.attempt.is_at_head():
+            return
         self.noticed = True
         self.poke()
 

@@ -7,17 +7,31 @@ Where it would run comes from the turn's journalled context. A workspace that is
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import NamedTuple, cast
 
-from holdfast.ids import CallId, JobId, delegate_tool_name
+from holdfast.ids import CallId, JobId, TurnId, delegate_tool_name
 from holdfast.ports.tools import CannotBind, InvalidArguments, JobFacts, RunsInBackground, Scene, Tool
 from holdfast.runtime.world import AgentSpec, World
 from holdfast.session.authority import TurnContext
+from holdfast.session.commands import DecideCalls
 from holdfast.session.decide_jobs import find_job
+from holdfast.session.home_events import GrantProposed
 from holdfast.session.memory import circle_of, origin_of
-from holdfast.session.policy import Looked
+from holdfast.session.policy import Looked, Policy
 from holdfast.session.state import Call, EndedJob, Job, SessionState, Turn
 
 _THREADS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="holdfast-look")
+
+
+class Found(NamedTuple):
+    """What a look at some calls found, in their order, and what their requester was granted."""
+
+    looked: tuple[Looked, ...]
+    grants: tuple[GrantProposed, ...]
+
+    def decision(self, turn: TurnId, policy: Policy) -> DecideCalls:
+        return DecideCalls(turn=turn, looked=self.looked, policy=policy, grants=self.grants)
 
 
 def scene_of(world: World, state: SessionState, turn: Turn, call: CallId) -> Scene:
@@ -55,9 +69,10 @@ def _jobs_of(state: SessionState, context: TurnContext) -> Iterator[JobFacts]:
 
 def agent_tools(world: World, agent: AgentSpec) -> dict[str, Tool]:
     """An agent's tools by the names that the model calls them by; settings may name them otherwise (`module:attribute`)."""
-    handing_on = [delegate_tool_name(name) for name in agent.delegates if name in world.agents]
-    found = (world.tools.get(name) for name in (*agent.tools, *handing_on))
-    return {tool.definition.name: tool for tool in found if tool is not None}
+    names = agent.tools
+    if agent.delegates:
+        names += tuple([delegate_tool_name(name) for name in agent.delegates if name in world.agents])
+    return {tool.definition.name: tool for name in names if (tool := world.tools.get(name)) is not None}
 
 
 def turn_tools(world: World, turn: Turn) -> dict[str, Tool]:
@@ -112,6 +127,11 @@ def _missing(world: World, turn: Turn, name: str) -> tuple[str, str]:
     return "unknown_tool", f"there is no tool {name!r} here"
 
 
+@lru_cache(maxsize=256)  # what a class has does not change; asking a protocol takes longer than the whole look
+def _has_background(kind: type[Tool]) -> bool:
+    return issubclass(kind, RunsInBackground)
+
+
 def _look(tool: Tool, written: str, scene: Scene) -> Looked:
     try:
         arguments = tool.validate(written.encode())
@@ -121,5 +141,5 @@ def _look(tool: Tool, written: str, scene: Scene) -> Looked:
         binding = tool.bind(arguments, scene)
     except CannotBind as exc:
         return Looked(call=scene.call, problem=(exc.code, str(exc)))
-    background = isinstance(tool, RunsInBackground) and tool.is_background(arguments)
+    background = _has_background(type(tool)) and cast("RunsInBackground", tool).is_background(arguments)
     return Looked(call=scene.call, definition=tool.definition, arguments=arguments.decode(), binding=binding, background=background)

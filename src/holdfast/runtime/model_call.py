@@ -5,6 +5,7 @@ No lock is held meanwhile. Partial text goes to whoever follows and nowhere else
 """
 
 import asyncio
+from collections.abc import Sequence
 
 import msgspec
 
@@ -22,22 +23,22 @@ from holdfast.session.view import view_of
 RETRY_SECONDS_MAX = 30.0
 
 
-def request_for(world: World, state: SessionState, turn: Turn, policy: Policy) -> ModelRequest:
+def request_for(world: World, state: SessionState, turn: Turn, shown: Sequence[ToolDefinition]) -> ModelRequest:
     return ModelRequest(
         instructions=world.agent(turn.agent).instructions,
         messages=view_of(turn),
-        tools=tuple(_schema(each) for each in _shown(world, turn, policy)),
+        tools=tuple([_schema(each) for each in shown]),
         script_lines_used=frozenset(range(state.scripts.get(turn.model, 0))),
     )
 
 
-def overhead_chars(world: World, turn: Turn, policy: Policy) -> int:
+def overhead_chars(world: World, turn: Turn, shown: Sequence[ToolDefinition]) -> int:
     """What a request holds besides the view."""
-    shown = _shown(world, turn, policy)
-    return len(world.agent(turn.agent).instructions) + sum(len(each.name) + len(each.description) + len(each.parameters) for each in shown)
+    return len(world.agent(turn.agent).instructions) + sum([len(each.name) + len(each.description) + len(each.parameters) for each in shown])
 
 
-def _shown(world: World, turn: Turn, policy: Policy) -> list[ToolDefinition]:
+def shown_tools(world: World, turn: Turn, policy: Policy) -> Sequence[ToolDefinition]:
+    """What the model is told that it may call."""
     definitions = [tool.definition for tool in turn_tools(world, turn).values()]
     return [each for each in definitions if not isinstance(turn.context, TurnContext) or offered(turn.context, each, policy)]
 

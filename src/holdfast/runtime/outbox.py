@@ -31,6 +31,8 @@ SEND_SECONDS_MAX = 30.0  # whatever a channel thinks: no drive ends later than t
 
 Channels = Callable[[], Mapping[str, Channel]]
 
+_OWING: frozenset[type[SessionEvent]] = frozenset({ApprovalRequested, TurnEnded})
+
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
     """What a notice says of a prompt: enough to find it, nothing of what would run."""
@@ -43,7 +45,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 def owed_by(now: Callable[[], Mapping[str, Channel]], before: SessionState, events: Sequence[SessionEvent]) -> tuple[QueueDelivery, ...]:
     """What these events owe to whom, over the channels of now; decided in the same commit, against the same state."""
-    if not any(isinstance(event, ApprovalRequested | TurnEnded) for event in events) or not (channels := now()):
+    if _OWING.isdisjoint(map(type, events)) or not (channels := now()):
         return ()
     found: list[QueueDelivery] = []
     came_over = partial(_channel_of, before, events)

@@ -163,7 +163,7 @@ class TurnDrives:
 
 def _over_or_parked(turn: TurnId) -> Until:
     def over_or_parked(state: SessionState) -> bool:
-        if any(each.turn == turn for each in state.queued):
+        if state.queued and any(each.turn == turn for each in state.queued):
             return False
         open_turn = find_turn(state, turn)
         if open_turn is None:

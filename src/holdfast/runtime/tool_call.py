@@ -23,15 +23,23 @@ from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
 from holdfast.session.commands import FinishCall, ParkTurn, StartModelCall, StartTool
 from holdfast.session.home_events import GrantProposed
-from holdfast.session.policy import Looked
+from holdfast.session.policy import Looked, Policy
 from holdfast.session.state import Call, Turn
 
 
 class Ready(NamedTuple):
-    """A call that can be started: by this command, in whatever commit; and what is let go once that commit is durable."""
+    """A call that can be started, in whatever commit; and what is let go once that commit is durable."""
 
-    command: StartTool
+    turn: TurnId
+    looked: Looked
+    grants: tuple[GrantProposed, ...]
+    epoch: int
     prepared: Prepared | None
+
+    def start(self, policy: Policy) -> StartTool:
+        facts = self.prepared.process if self.prepared is not None else None
+        process = {"boot_id": facts.boot_id, "group": facts.group, "start_time": facts.start_time} if facts is not None else None
+        return StartTool(turn=self.turn, looked=self.looked, policy=policy, grants=self.grants, epoch=self.epoch, process=process)
 
     async def abandon(self) -> None:
         if self.prepared is not None:
@@ -51,7 +59,7 @@ async def run_tool(world: World, ledger: Ledger, home: HomeLedger, feed: Feed, t
     ready = await get_ready(world, ledger, turn, call, looked, await home.grants_of(requester, ledger.state), epoch)
     run: int | None = None
     try:
-        outcome = await ledger.drive(ready.command, check=Check.FENCE)
+        outcome = await ledger.drive(ready.start(world.policy()), check=Check.FENCE)
         run = outcome.decided[0].outcome
     finally:
         if run is None:
@@ -61,15 +69,13 @@ async def run_tool(world: World, ledger: Ledger, home: HomeLedger, feed: Feed, t
 
 
 async def get_ready(world: World, ledger: Ledger, turn: Turn, call: Call, looked: Looked, grants: tuple[GrantProposed, ...], epoch: int) -> Ready:
-    """Up to the commit point: from the commit of its command on the call counts as started, whatever happens."""
+    """Up to the commit point: from the commit of its start on the call counts as started, whatever happens."""
     try:
         prepared = await _prepared(world, ledger, turn, call, looked)
     except CannotBind as exc:
         # Changed since the look, or the launcher could not get ready. Nothing ran; the start is decided with this in hand, and is a denial.
         prepared, looked = None, Looked(call=call.call, problem=(exc.code, str(exc)))
-    facts = prepared.process if prepared is not None else None
-    process = {"boot_id": facts.boot_id, "group": facts.group, "start_time": facts.start_time} if facts is not None else None
-    return Ready(StartTool(turn=turn.turn, looked=looked, policy=world.policy(), grants=grants, epoch=epoch, process=process), prepared)
+    return Ready(turn.turn, looked, grants, epoch, prepared)
 
 
 def starts_at_once(tool: Tool | None) -> bool:

@@ -7,6 +7,7 @@ part of the shared view and is never touched. A turn that outgrows the window by
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Literal
 
 import msgspec
@@ -73,9 +74,7 @@ def shared_tokens(view: View) -> int:
 
 
 def _since_last_answer(turn: Turn) -> Iterable[Message]:
-    own = list(turn.own)
-    last = max((index for index, message in enumerate(own) if isinstance(message, AssistantMessage)), default=-1)
-    return own[last + 1 :]
+    return takewhile(lambda message: not isinstance(message, AssistantMessage), turn.own.newest_first())
 
 
 def plan_for_turn(state: SessionState, turn: Turn, *, tokens: int, goal: int, keep_turns: int) -> Plan | None:

@@ -6,7 +6,9 @@ is decided, and a move that the table does not list is a bug of ours. The work i
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, assert_never
+from typing import assert_never
+
+import msgspec
 
 from holdfast.errors import InvariantBroken
 from holdfast.session import (
@@ -65,21 +67,29 @@ from holdfast.session.transitions import IllegalTransition
 def decide(state: SessionState, command: SessionCommand, *, now: int) -> Decided:  # noqa: C901, PLR0911, PLR0912  # one line per command
     """`now` is the time the events will carry: never before the last record, whatever a clock that was set back says."""
     now = max(now, state.at)
-    match command:
+    match command:  # those of every turn first
+        case Expire():
+            return decide_answers.expire(state, now)
         case AcceptInput():
             return decide_inputs.accept_input(state, command, now)
         case StartTurn():
             return decide_inputs.start_turn(state, command)
-        case RecordRecall():
-            return decide_memory.record_recall(state, command)
         case StartModelCall():
             return decide_turns.start_model_call(state, command)
         case TakeAnswer():
             return decide_turns.take_answer(state, command)
-        case TakeFailure():
-            return decide_turns.take_failure(state, command)
+        case DecideCalls():
+            return decide_calls.decide_calls(state, command, now)
+        case StartTool():
+            return decide_calls.start_tool(state, command, now)
         case ParkTurn():
             return decide_turns.park_turn(state, command)
+        case FinishCall():
+            return decide_calls.finish_call(state, command)
+        case RecordRecall():
+            return decide_memory.record_recall(state, command)
+        case TakeFailure():
+            return decide_turns.take_failure(state, command)
         case ResumeTurn():
             return decide_turns.resume_turn(state, command)
         case EndTurn():
@@ -88,12 +98,6 @@ def decide(state: SessionState, command: SessionCommand, *, now: int) -> Decided
             return decide_turns.fail_turn(state, command)
         case ProposeCalls():
             return decide_calls.propose_calls(state, command)
-        case DecideCalls():
-            return decide_calls.decide_calls(state, command, now)
-        case StartTool():
-            return decide_calls.start_tool(state, command, now)
-        case FinishCall():
-            return decide_calls.finish_call(state, command)
         case ReportDelegate():
             return decide_delegates.report_delegate(state, command)
         case MarkReported():
@@ -106,8 +110,6 @@ def decide(state: SessionState, command: SessionCommand, *, now: int) -> Decided
             return decide_jobs.cancel_job(state, command)
         case AnswerApproval():
             return decide_answers.answer_approval(state, command, now)
-        case Expire():
-            return decide_answers.expire(state, now)
         case Cancel():
             return decide_turns.cancel(state, command)
         case Recover():
@@ -134,7 +136,7 @@ def decide(state: SessionState, command: SessionCommand, *, now: int) -> Decided
             assert_never(command)
 
 
-class Committed(NamedTuple):
+class Committed(msgspec.Struct, frozen=True):
     before: SessionState
     events: tuple[SessionEvent, ...]
     states: tuple[SessionState, ...]

@@ -44,8 +44,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     job_seconds: float = limits.JOB_SECONDS
 
     def rule(self, audience: Audience, tool: str) -> Rule | None:
-        rules = self.rules.get(audience, {})
-        return rules.get(tool) or rules.get("*")
+        rules = self.rules.get(audience)
+        return None if rules is None else rules.get(tool) or rules.get("*")
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):

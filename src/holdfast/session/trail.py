@@ -45,8 +45,8 @@ class Trail(Generic[T]):
         items: list[T] = []
         cell = self._cell
         while cell is not None:
-            items.append(cell[1])
-            cell = cell[0]
+            cell, item = cell
+            items.append(item)
         return reversed(items)
 
     def newest_first(self) -> Iterator[T]:

@@ -119,7 +119,6 @@ class Life:
         if self.edited is not None:
             with contextlib.suppress(Untrusted):
                 await self.home.records(self.edited.session)  # somebody looks: what was changed is noticed at the next open
-        await self._stop_what_comes_again()
         await self._until_quiet()
         for _ in range(10):
             asked = [each for each in await self._waiting() if each.session in self._honest()]
@@ -163,6 +162,7 @@ class Life:
         ends = loop.time() + QUIET_SECONDS_MAX
         while owed := [line for session in self._honest() for line in _owed(self._state(session), self._honest())]:
             hold("T7", loop.time() < ends, f"faults have stopped, and it still does not end: {owed}")
+            await self._stop_what_comes_again()  # each time: a turn that is still under way may set another
             await asyncio.sleep(10)
 
     def _state(self, session: SessionId) -> SessionState:

@@ -182,7 +182,8 @@ def _lock_driver_folder(files: "SessionFiles") -> int | None:
 
 
 def _is_current(files: "SessionFiles", fd: int) -> bool:
-    with contextlib.suppress(OSError):
+    try:
         now = os.stat("/".join((*files.parts, DRIVER)), dir_fd=files.home, follow_symlinks=False)
         return os.path.samestat(now, os.fstat(fd))
-    return False
+    except OSError:
+        return False

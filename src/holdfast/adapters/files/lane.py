@@ -5,7 +5,6 @@ Whoever finds the lane idle leads: it takes the write lock, brings every waiting
 syncs once, and wakes them all. Followers wait; no lock is held when a call returns. Asynchronous callers lead in a thread of the store's pool.
 """
 
-import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -209,8 +208,9 @@ class Lane:
             return None
         alone: Alone | None = None
         try:
-            with contextlib.suppress(Exception):  # told by whoever meets it again
-                alone = Alone.begin(self, request, lock, at_once=True)
+            alone = Alone.begin(self, request, lock, at_once=True)
+        except Exception:  # noqa: BLE001  told by whoever meets it again
+            return None
         finally:
             if alone is None:
                 lock.release()

@@ -145,7 +145,8 @@ def _whole(value: Any) -> Any:
     match value:
         case msgspec.Struct():
             config = value.__struct_config__
-            fields = [(field.encode_name, _whole(getattr(value, field.name))) for field in msgspec.structs.fields(value)]
+            names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+            fields = [(said, _whole(getattr(value, name))) for said, name in names]
             tag = [] if config.tag is None else [(config.tag_field or "type", config.tag)]
             return [each for _, each in [*tag, *fields]] if config.array_like else _said([*tag, *fields])
         case list() | tuple():

@@ -1,16 +1,21 @@
 """Commits of many sessions at once: one sync for all of them where that is as good, each by itself where it is not."""
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.files.conftest import OPS
 
 from holdfast.adapters.files import filesystem_sync
+from holdfast.adapters.files.anchors import AnchorCell
 from holdfast.adapters.files.filesystem_sync import FilesystemSync
 from holdfast.adapters.files.filesystems import filesystem_magic
 from holdfast.adapters.files.syncing import MANY, Syncing
+from holdfast.testing.loop import in_loop
 
 NFS = 0x6969
 EXT4 = 0xEF53
@@ -145,3 +150,36 @@ def test_others_data_is_not_waited_for(folder: int, tmp_path: Path, whole: Files
         os.close(file)
         os.close(elsewhere)
         whole.close()
+
+
+@in_loop
+async def test_an_anchors_sync_is_under_way_before_it_is_awaited_and_over_before_a_cancellation_goes_on(
+    files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks for it does something else meanwhile; whoever is cancelled while awaiting it knows that it is over."""
+    begun, may_end, ended, awaited = threading.Event(), threading.Event(), list[bool](), asyncio.Event()
+
+    def held(_: AnchorCell) -> None:
+        begun.set()
+        ended.append(may_end.wait(60))
+
+    await files.bear(1)
+    async with files.store() as store:
+        journal = await store.open(OPS)
+        with monkeypatch.context() as patched:
+            patched.setattr(AnchorCell, "sync", held)
+            syncing = journal.sync_anchor()
+            assert await asyncio.to_thread(begun.wait, 60)
+
+            async def wait_for_it() -> None:
+                awaited.set()
+                await syncing
+
+            waiting = asyncio.ensure_future(wait_for_it())
+            await awaited.wait()
+            waiting.cancel()
+            may_end.set()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        assert ended == [True]
+        await journal.close()

@@ -1,9 +1,11 @@
 """T1, A5: what was prepared and may not start after all is given up, and does nothing."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from holdfast.adapters.tools.python import PythonTool
 from holdfast.home import Agent
 from holdfast.ids import CallId, SessionId, TurnId
 from holdfast.runtime.tool_call import run_tool
@@ -45,6 +47,22 @@ async def test_a_tool_that_needs_preparing_does_nothing_when_its_start_is_refuse
         assert (answer.result, answer.turn.outcome) == ("started", "completed")
         assert [type(each) for each in events] == [ToolStarted, CallFinished]
     assert [each.name for each in work.iterdir()] == ([] if mode == "deny" else ["made.txt"])
+
+
+@in_loop
+async def test_policy_that_is_tightened_while_a_call_gets_ready_holds_for_its_start(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A5: the call would start in the very commit that takes the answer; that commit is decided by what settings say right before it."""
+    prepare = PythonTool.prepare
+
+    async def tightening(self: PythonTool[..., Any], *args: Any, **kwargs: Any) -> Any:
+        stage.policy = Policy(rules={Audience.PERSONAL: {"look": Rule(mode="deny")}})
+        return await prepare(self, *args, **kwargs)
+
+    monkeypatch.setattr(PythonTool, "prepare", tightening)
+    async with stage.open(stage.agent([{"call": [{"tool": "look", "args": {"at": "x"}}]}, {"say": "well"}])) as home:
+        assert (await home.send(S, "look", source=alice)).outcome == "completed"
+    (finished,) = [each for each in await stage.events(S) if isinstance(each, ToolStarted | CallFinished)]
+    assert (type(finished), finished.code, stage.effects.done) == (CallFinished, "denied_by_policy", [])
 
 
 @pytest.mark.parametrize("turn", ["t1", "t9"])

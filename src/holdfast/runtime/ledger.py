@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.errors import BrokenChain, NewerVersion, ReadOnly, Refused
-from holdfast.ids import InstanceId, SessionId, TurnId
+from holdfast.ids import TurnId
 from holdfast.ports.journal_store import Check, Draft, Head, Journal, Record, SealMark, Section
 from holdfast.ports.snapshots import KeepsSnapshots, Snapshot
 from holdfast.runtime.attempt import As, Attempt, Produced
@@ -71,6 +71,7 @@ class Ledger:
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
+        self.session, self.instance = journal.session, journal.instance
         # Moves only in `_fold`, with durable records.
         self.state: SessionState = initial(journal.session, journal.instance)
         self._attempt: Attempt | None = None
@@ -148,14 +149,6 @@ class Ledger:
             await self.journal.load(self._fold)
         except (BrokenChain, NewerVersion):
             return
-
-    @property
-    def session(self) -> SessionId:
-        return self.journal.session
-
-    @property
-    def instance(self) -> InstanceId:
-        return self.journal.instance
 
     @property
     def attempt(self) -> Attempt:

@@ -19,7 +19,7 @@ class PromptEnd(NamedTuple):
 
 def prompts_of(ledger: Ledger) -> Sequence[ApprovalReport]:
     """Every prompt that waits for an answer here; of a sealed session none does."""
-    if ledger.journal.sealed is not None:
+    if not ledger.state.approvals or ledger.journal.sealed is not None:
         return ()
     return [
         approval_report(ledger.session, ledger.instance, turn, call.approval)

@@ -71,7 +71,7 @@ FIRST_TURN = turn_id(1)
 
 def unsettled(state: SessionState) -> tuple[Delivery, ...]:
     """Sent, with no word whether they arrived: in flight while their driver lives, in doubt for the next one."""
-    return tuple(each for each in state.deliveries.values() if each.sent)
+    return tuple([each for each in state.deliveries.values() if each.sent])
 
 
 def _next_turn(state: SessionState) -> tuple[SessionEffect, ...]:
@@ -135,8 +135,8 @@ def _may_be_unborn(call: Call) -> bool:
 def runnable_calls(turn: Turn) -> tuple[Call, ...]:
     """Allowed ones at once; approved ones when no sibling waits for an answer any more."""
     startable = {S.ALLOWED} if turn.waiting else {S.ALLOWED, S.APPROVED}
-    return tuple(call for call in turn.calls if call.status in startable)
+    return tuple([call for call in turn.calls if call.status in startable])
 
 
 def _in_flight(turn: Turn) -> tuple[SessionEffect, ...]:
-    return tuple(AwaitTool(turn.turn, call.call, call.epoch) for call in turn.calls if call.status is S.STARTED and call.job is None)
+    return tuple([AwaitTool(turn.turn, call.call, call.epoch) for call in turn.calls if call.status is S.STARTED and call.job is None])

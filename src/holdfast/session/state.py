@@ -204,12 +204,12 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def waiting(self) -> tuple[Call, ...]:
         """Calls whose prompt is open."""
-        return tuple(call for call in self.calls if call.status is CallStatus.WAITING and not call.owes_result)
+        return tuple([call for call in self.calls if call.status is CallStatus.WAITING and not call.owes_result])
 
     @property
     def delegated(self) -> tuple[Call, ...]:
         """Calls that a delegate works on."""
-        return tuple(call for call in self.calls if call.status is CallStatus.DELEGATED)
+        return tuple([call for call in self.calls if call.status is CallStatus.DELEGATED])
 
     @property
     def is_half_settled(self) -> bool:

@@ -16,6 +16,12 @@ def test_adding_leaves_the_old_version_as_it_was() -> None:
     assert repr(one) == "Trail([1])"
 
 
+def test_the_newest_come_first_and_the_rest_is_not_walked() -> None:
+    newest = Trail[int]().extend(range(1_000)).newest_first()
+    assert ([next(newest), next(newest)], list(Trail[int]().newest_first())) == ([999, 998], [])
+    assert list(Trail[int]().extend([1, 2, 3]).newest_first()) == [3, 2, 1]
+
+
 def test_a_long_trail_is_freed_and_compared_without_recursion() -> None:
     trail: Trail[int] = Trail().extend(range(200_000))
     assert trail == Trail().extend(range(200_000))

@@ -1,8 +1,9 @@
 """
 The gateway over loopback: how soon a thousand followers and a thousand inboxes hear, how many messages a second are taken in, what an answer costs until its tool starts.
 
-The server is a process of its own for the first two, as people run it. For the third it shares this process, so that the syncs on the way can be counted; they are
-priced at what a bare write+fdatasync costs on this disk in this run.
+Client and server never share a process. For the first three the server is one of its own, as people run it. For the fourth it is in this one, so that the syncs on
+the way can be counted, and who asks is another (`bench.asking`). The syncs are priced at what a bare write+fdatasync costs on this disk in this run; what a request that
+does nothing takes on the same connection is said beside it. Every row's connections and processes have ended before the next row begins.
 """
 
 import asyncio
@@ -13,14 +14,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 
+from bench.asking import Asker, asking, request_text
 from bench.ground import Ground, RawFile, Row, Syncs, Times, compared, counting_syncs, timed, told
 from bench.journals import LINE_BYTES
 from holdfast.gateway.context import GatewaySettings
@@ -46,11 +48,8 @@ class Served(NamedTuple):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def request(self, method: str, path: str, *headers: str, body: bytes = b"") -> bytes:
-        lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{self.port}", f"Authorization: Bearer {self.token}", *headers]
-        if body:
-            lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
-        return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
+    def request(self, method: str, path: str, *headers: str, body: str = "") -> bytes:
+        return request_text(method, path, self.port, self.token, *headers, body=body).encode()
 
 
 def measure(ground: Ground) -> list[Row]:
@@ -105,25 +104,43 @@ def _followers(ground: Ground) -> list[Row]:
 
 
 async def _fan_out(served: Served, count: int, rounds: int) -> tuple[Times, float]:
-    async with httpx.AsyncClient(base_url=served.url, headers={"authorization": f"Bearer {served.token}"}, timeout=60) as client:
+    async with _asyncly(served) as client:
         await _send(client, "bench/fan", "first")
         seq = await _settled(client, "bench/fan")
-        started = time.perf_counter()
-        streams = [await asyncio.open_connection("127.0.0.1", served.port, limit=_HEAD_MAX) for _ in range(count)]
-        for _, writer in streams:
-            writer.write(served.request("GET", "/v1/sessions/bench/fan/events", f"Last-Event-ID: {seq}"))
-        for reader, _ in streams:
-            await reader.readuntil(b"retry: 1000\n\n")
-        opened = time.perf_counter() - started
-        late: list[float] = []
-        for number in range(rounds):
-            waiting = [asyncio.ensure_future(_hears(reader)) for reader, _ in streams]
-            await _send(client, "bench/fan", f"message {number}")
-            late += await asyncio.gather(*waiting)
-            await _settled(client, "bench/fan")
-        for _, writer in streams:
-            writer.close()
+        request = served.request("GET", "/v1/sessions/bench/fan/events", f"Last-Event-ID: {seq}")
+        async with _streams(served, count, request, b"retry: 1000\n\n") as (readers, opened):
+            late: list[float] = []
+            for number in range(rounds):
+                waiting = [asyncio.ensure_future(_hears(reader)) for reader in readers]
+                await _send(client, "bench/fan", f"message {number}")
+                late += await asyncio.gather(*waiting)
+                await _settled(client, "bench/fan")
     return Times(late), opened
+
+
+def _asyncly(served: Served) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=served.url, headers={"authorization": f"Bearer {served.token}"}, timeout=60)
+
+
+@asynccontextmanager
+async def _streams(served: Served, count: int, request: bytes, until: bytes) -> AsyncIterator[tuple[list[asyncio.StreamReader], float]]:
+    """So many live streams, each open as far as `until`, and how long that took. All of them are closed when this returns."""
+    started = time.perf_counter()
+    streams = [await asyncio.open_connection("127.0.0.1", served.port, limit=_HEAD_MAX) for _ in range(count)]
+    try:
+        for _, writer in streams:
+            writer.write(request)
+        for reader, _ in streams:
+            await reader.readuntil(until)
+        yield [reader for reader, _ in streams], time.perf_counter() - started
+    finally:
+        await _hang_up([writer for _, writer in streams])
+
+
+async def _hang_up(writers: Sequence[asyncio.StreamWriter]) -> None:
+    for writer in writers:
+        writer.close()
+    await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
 
 
 async def _hears(reader: asyncio.StreamReader) -> float:
@@ -160,21 +177,13 @@ def _inboxes(ground: Ground) -> list[Row]:
 
 
 async def _ask_around(served: Served, count: int, rounds: int) -> tuple[Times, float]:
-    async with httpx.AsyncClient(base_url=served.url, headers={"authorization": f"Bearer {served.token}"}, timeout=60) as client:
-        started = time.perf_counter()
-        streams = [await asyncio.open_connection("127.0.0.1", served.port, limit=_HEAD_MAX) for _ in range(count)]
-        for _, writer in streams:
-            writer.write(served.request("GET", "/v1/approvals/events"))
-        for reader, _ in streams:
-            await reader.readuntil(b'"more":false}\n\n')
-        opened = time.perf_counter() - started
+    request = served.request("GET", "/v1/approvals/events")
+    async with _asyncly(served) as client, _streams(served, count, request, b'"more":false}\n\n') as (readers, opened):
         late: list[float] = []
         for number in range(rounds):
-            waiting = [asyncio.ensure_future(_hears_of_prompt(reader)) for reader, _ in streams]
+            waiting = [asyncio.ensure_future(_hears_of_prompt(reader)) for reader in readers]
             await _send(client, f"bench/ask{number}", "ask me")
             late += await asyncio.gather(*waiting)
-        for _, writer in streams:
-            writer.close()
     return Times(late), opened
 
 
@@ -205,7 +214,7 @@ async def _pour(served: Served, each: int) -> tuple[int, float, Times]:
     async def sender(number: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         for count in range(-2, each):
-            body = json.dumps({"text": f"message {count}"}).encode()
+            body = json.dumps({"text": f"message {count}"})
             started = time.perf_counter()
             writer.write(served.request("POST", f"/v1/sessions/bench/s{number}/messages", body=body))
             head = await reader.readuntil(b"\r\n\r\n")
@@ -216,7 +225,7 @@ async def _pour(served: Served, each: int) -> tuple[int, float, Times]:
                 await go.wait()
             elif count >= 0:
                 found.append(time.perf_counter() - started)
-        writer.close()
+        await _hang_up([writer])
 
     ready, go = asyncio.Semaphore(0), asyncio.Event()
     async with asyncio.TaskGroup() as group:
@@ -244,22 +253,25 @@ def _answer_row(ground: Ground, what: str, text: str) -> Row:
     folder = ground.fresh("answers")
     times = ground.count(40, 10)
     raw = RawFile(folder, LINE_BYTES)
-    syncs: list[int] = []
-    taken: list[float] = []
+    answers: list[_Answer] = []
+    bare: list[float] = []
     limits: list[float] = []
-    with counting_syncs() as counted, _in_this_process(folder) as served, _client(served) as client:
+    with counting_syncs() as counted, _in_this_process(folder) as served, asking(served.port, served.token) as client:
         for number in range(times):
             limits += [timed(raw.append) for _ in range(5)]
             prompt = _prompt(client, number, text.format(number))
             _rest(counted)
-            before = counted().count
-            seconds = _answered(client, served, prompt)
-            syncs.append(counted().count - before)
-            taken.append(seconds)
+            bare.append(client.ask("GET", "/healthz").seconds)
+            answers.append(_answered(client, prompt, counted))
     raw.close()
-    each, on_the_way = Times(limits).p50, min(syncs)  # the tool and what it says sync too, beside the answer or before it is heard
-    note = f"{on_the_way} syncs on the way at {told(each)} each; {Times(taken).told()}"
-    return compared(PART, what, Times(taken).p50, each * on_the_way, at_most=ANSWER_GOAL, note=note)
+    each, on_the_way = Times(limits).p50, min(len(answer.synced) for answer in answers)  # the tool and what it says sync too, beside the answer
+    heard = Times([answer.heard for answer in answers])
+    durable = Times([answer.synced[on_the_way - 1] for answer in answers])
+    note = (
+        f"{on_the_way} syncs on the way at {told(each)} each; until the client heard {heard.told()}, of which durable after {told(durable.p50)}; "
+        f"a request that does nothing, on the same connection: {Times(bare).told()}"
+    )
+    return compared(PART, what, heard.p50, each * on_the_way, at_most=ANSWER_GOAL, note=note)
 
 
 def _rest(counted: Callable[[], Syncs]) -> None:
@@ -269,10 +281,6 @@ def _rest(counted: Callable[[], Syncs]) -> None:
         time.sleep(0.02)
         if counted().count == before:
             return
-
-
-def _client(served: Served) -> httpx.Client:
-    return httpx.Client(base_url=served.url, headers={"authorization": f"Bearer {served.token}"}, timeout=60)
 
 
 @contextmanager
@@ -306,24 +314,30 @@ async def _serve(folder: Path, ready: threading.Event, found: list[Any]) -> None
             ready.set()
 
 
-def _prompt(client: httpx.Client, number: int, text: str) -> dict[str, Any]:
-    assert client.post(f"/v1/sessions/bench/a{number}/messages", json={"text": text}).status_code == 202
+def _prompt(client: Asker, number: int, text: str) -> dict[str, Any]:
+    assert client.ask("POST", f"/v1/sessions/bench/a{number}/messages", {"text": text}).status == 202
     for _ in range(2_000):
-        waiting: list[dict[str, Any]] = client.get("/v1/approvals").json()["approvals"]
+        waiting: list[dict[str, Any]] = client.ask("GET", "/v1/approvals").json()["approvals"]
         if waiting:
             return waiting[0]
         time.sleep(0.002)
     raise TimeoutError(text)
 
 
-def _answered(client: httpx.Client, served: Served, prompt: dict[str, Any]) -> float:
-    """From the request to the durable ToolStarted: the answer waits for exactly that before it says `started`."""
+class _Answer(NamedTuple):
+    """Seconds from the request: until its client heard `started`, and until each sync since had ended."""
+
+    heard: float
+    synced: list[float]
+
+
+def _answered(client: Asker, prompt: dict[str, Any], counted: Callable[[], Syncs]) -> _Answer:
+    """The answer waits for the durable ToolStarted, and for nothing after it, before it says `started`."""
+    before = counted().count
     body = {"option": "approve_once", "answer_id": os.urandom(8).hex(), "digest": prompt["digest"]}
-    started = time.perf_counter()
-    answer = client.post(f"/v1/approvals/{prompt['id']}/answer", json=body)
-    seconds = time.perf_counter() - started
-    assert answer.json()["result"] == "started", (served.port, answer.text)
-    return seconds
+    reply = client.ask("POST", f"/v1/approvals/{prompt['id']}/answer", body)
+    assert reply.json()["result"] == "started", reply.body
+    return _Answer(reply.seconds, [ended - reply.began for ended in counted().ends[before:] if ended <= reply.ended])
 
 
 def main() -> None:

@@ -111,16 +111,18 @@ class RawFile:
 
 
 class Syncs(NamedTuple):
-    """Syncs that happened: how many, and how long they took together."""
+    """Syncs that happened: how many, how long they took together, and when each had ended, by CLOCK_MONOTONIC."""
 
     count: int
     seconds: float
+    ends: Sequence[float]
 
 
 @contextlib.contextmanager
 def counting_syncs() -> Iterator[Callable[[], Syncs]]:
     """Every os.fsync and os.fdatasync of this process, from any thread."""
     calls: list[float] = []
+    ends: list[float] = []
     real = {name: getattr(os, name) for name in ("fsync", "fdatasync")}
 
     def wrapped(name: str) -> Callable[[int], None]:
@@ -128,13 +130,14 @@ def counting_syncs() -> Iterator[Callable[[], Syncs]]:
             started = time.perf_counter()
             real[name](fd)
             calls.append(time.perf_counter() - started)
+            ends.append(time.monotonic())
 
         return sync
 
     for name in real:
         setattr(os, name, wrapped(name))
     try:
-        yield lambda: Syncs(len(calls), sum(calls))
+        yield lambda: Syncs(len(calls), sum(calls), tuple(ends))
     finally:
         for name, function in real.items():
             setattr(os, name, function)

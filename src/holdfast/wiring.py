@@ -139,7 +139,7 @@ class LazyTools:
         return self._box
 
     def get(self, name: str) -> Tool | None:
-        box = self._filled()
+        box = self._box or self._filled()
         if ":" not in name:
             return box.get(name)
         if name not in self._loaded:

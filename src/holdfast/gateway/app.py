@@ -6,13 +6,9 @@ Whatever goes wrong inside comes out as a problem with a stable code. The access
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.errors import HoldfastError, Unusable
@@ -22,8 +18,9 @@ from holdfast.gateway.guard import Guard, allowed_hosts
 from holdfast.gateway.live import InboxEvents, SessionEvents
 from holdfast.gateway.openapi import openapi_document
 from holdfast.gateway.page_files import asset, index
-from holdfast.gateway.problems import problem, problem_of, problem_response
+from holdfast.gateway.problems import Problem, problem, problem_of, problem_response
 from holdfast.gateway.routes import Api, json_response
+from holdfast.gateway.routing import AnyRoute, Handler, Route, Routes, StreamRoute
 
 _access = logging.getLogger("holdfast.gateway.access")
 _log = logging.getLogger("holdfast.gateway")
@@ -32,67 +29,45 @@ EVENTS_PATH = "/v1/sessions/{channel}/{thread}/events"
 INBOX_PATH = "/v1/approvals/events"
 
 
-def routes_of(gateway: Gateway) -> list[BaseRoute]:
+def routes_of(gateway: Gateway) -> list[AnyRoute]:
     api = Api(gateway)
     return [
-        Route("/", index, methods=["GET"]),
-        Route("/assets/{name}", asset, methods=["GET"]),
-        Route("/healthz", _nothing, methods=["GET"]),
-        Route("/readyz", _readiness(gateway), methods=["GET"]),
-        Route("/metrics", _metrics(gateway), methods=["GET"]),
-        Route("/openapi.json", _openapi, methods=["GET"]),
-        Route("/v1/me", api.whoami, methods=["GET"]),
-        Route("/v1/codes", api.exchange_code, methods=["POST"]),
-        Route("/v1/sessions", api.list_sessions, methods=["GET"]),
-        Route("/v1/sessions/{channel}/{thread}", api.show_session, methods=["GET"]),
-        Route("/v1/sessions/{channel}/{thread}/messages", api.post_message, methods=["POST"]),
-        Route(EVENTS_PATH, SessionEvents(gateway), methods=["GET"]),
-        Route("/v1/sessions/{channel}/{thread}/cancel", api.cancel, methods=["POST"]),
-        Route("/v1/approvals", api.list_approvals, methods=["GET"]),
-        Route(INBOX_PATH, InboxEvents(gateway), methods=["GET"]),
-        Route("/v1/approvals/{approval}", api.show_approval, methods=["GET"]),
-        Route("/v1/approvals/{approval}/answer", api.answer, methods=["POST"]),
-        Route("/v1/grants", api.list_grants, methods=["GET"]),
-        Route("/v1/grants/{grant}", api.delete_grant, methods=["DELETE"]),
+        Route("GET", "/", index),
+        Route("GET", "/assets/{name}", asset),
+        Route("GET", "/healthz", _nothing),
+        Route("GET", "/readyz", _readiness(gateway)),
+        Route("GET", "/metrics", _metrics(gateway)),
+        Route("GET", "/openapi.json", _openapi),
+        Route("GET", "/v1/me", api.whoami),
+        Route("POST", "/v1/codes", api.exchange_code),
+        Route("GET", "/v1/sessions", api.list_sessions),
+        Route("GET", "/v1/sessions/{channel}/{thread}", api.show_session),
+        Route("POST", "/v1/sessions/{channel}/{thread}/messages", api.post_message),
+        StreamRoute("GET", EVENTS_PATH, SessionEvents(gateway)),
+        Route("POST", "/v1/sessions/{channel}/{thread}/cancel", api.cancel),
+        Route("GET", "/v1/approvals", api.list_approvals),
+        StreamRoute("GET", INBOX_PATH, InboxEvents(gateway)),
+        Route("GET", "/v1/approvals/{approval}", api.show_approval),
+        Route("POST", "/v1/approvals/{approval}/answer", api.answer),
+        Route("GET", "/v1/grants", api.list_grants),
+        Route("DELETE", "/v1/grants/{grant}", api.delete_grant),
     ]
 
 
 def make_app(gateway: Gateway) -> ASGIApp:
-    secrets = gateway.service.world.secrets
-
-    async def told(_: Request, exc: Exception) -> Response:
-        assert isinstance(exc, HoldfastError)  # noqa: S101  # for the type checker: registered for it alone
-        return problem_response(problem_of(exc, secrets=secrets))
-
-    async def http_told(_: Request, exc: Exception) -> Response:
-        status = exc.status_code if isinstance(exc, HTTPException) else 500
-        headers = exc.headers if isinstance(exc, HTTPException) else None
-        if status == 405:  # noqa: PLR2004
-            return problem_response(problem(405, "method", "this is not done that way", "see /openapi.json"), headers)
-        return problem_response(problem(404, "unknown", "there is nothing here", "see /openapi.json"), headers)
-
     settings = gateway.settings
-
-    async def os_told(_: Request, exc: Exception) -> Response:
-        """The disk refused to be read. Not this request's fault and no bug: told as something that may pass, without a path."""
-        why = (exc.strerror if isinstance(exc, OSError) else None) or type(exc).__name__
-        _log.warning("the system refused: %s", why)
-        return problem_response(problem(503, "io", f"the system refused: {why}", "try again; `holdfast doctor` looks for the reason"))
-
-    inner = Starlette(routes=routes_of(gateway), exception_handlers={HoldfastError: told, OSError: os_told, HTTPException: http_told})
-    inner.router.redirect_slashes = False
-    gate = Gate(inner, gateway.book, now=gateway.service.world.clock.now_ms, per_second=settings.requests_per_second, burst=settings.requests_burst)
+    now = gateway.service.world.clock.now_ms
+    gate = Gate(Routes(routes_of(gateway)), gateway.book, now=now, per_second=settings.requests_per_second, burst=settings.requests_burst)
     hosts = allowed_hosts(settings.host, settings.port, settings.hosts)
-    return Guard(Recorder(gate, gateway, inner.routes), hosts, proxied=settings.hosts)
+    return Guard(Recorder(gate, gateway), hosts, proxied=settings.hosts)
 
 
 class Recorder:
-    """Counts and logs what was answered; a bug inside is logged with its trace, and told as a bug."""
+    """Counts and logs what was answered. What went wrong before there was an answer is told as a problem; a bug is logged with its trace, and told as a bug."""
 
-    def __init__(self, app: ASGIApp, gateway: Gateway, routes: list[BaseRoute]) -> None:
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
         self._app = app
         self._gateway = gateway
-        self._paths: dict[object, str] = {route.endpoint: route.path for route in routes if isinstance(route, Route)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
@@ -106,15 +81,30 @@ class Recorder:
 
         try:
             await self._app(scope, receive, seen)
-        except Exception:  # noqa: BLE001  # the loop's edge: one request's bug is told as one, and the others go on
-            _log.exception("a bug in %s", self._paths.get(scope.get("endpoint"), "-"))
+        except Exception as exc:  # noqa: BLE001  # the loop's edge: one request's bug is told as one, and the others go on
+            told = self._told(exc) if status == 0 else None
+            if told is None:
+                _log.exception("a bug in %s", scope.get("holdfast.route", "-"))
+                told = problem(500, "bug", "something is wrong here, and it is not your request")
             if status == 0:
-                await problem_response(problem(500, "bug", "something is wrong here, and it is not your request"))(scope, receive, seen)
+                await problem_response(told)(scope, receive, seen)
         finally:
             self._record(scope, status, time.perf_counter() - started)
 
+    def _told(self, exc: Exception) -> Problem | None:
+        """None: a bug."""
+        if isinstance(exc, HoldfastError):
+            return problem_of(exc, secrets=self._gateway.service.world.secrets)
+        if isinstance(
+            exc, OSError
+        ):  # the disk refused to be read. Not this request's fault and no bug: told as something that may pass, without a path
+            why = exc.strerror or type(exc).__name__
+            _log.warning("the system refused: %s", why)
+            return problem(503, "io", f"the system refused: {why}", "try again; `holdfast doctor` looks for the reason")
+        return None
+
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
-        route = self._paths.get(scope.get("endpoint"), "-")
+        route = scope.get("holdfast.route", "-")
         method = scope["method"] if scope["method"] in _METHODS else "OTHER"
         bearer = scope.get("holdfast.bearer")
         if route not in (EVENTS_PATH, INBOX_PATH):
@@ -129,7 +119,7 @@ async def _nothing(_: Request) -> Response:
     return Response(status_code=204)
 
 
-def _readiness(gateway: Gateway) -> Callable[[Request], Awaitable[Response]]:
+def _readiness(gateway: Gateway) -> Handler:
     async def readyz(_: Request) -> Response:
         """Not ready either while the settings can't be used: every message would be refused. Anybody may ask, so only where to look is told."""
         if not gateway.is_ready:
@@ -146,7 +136,7 @@ def _readiness(gateway: Gateway) -> Callable[[Request], Awaitable[Response]]:
     return readyz
 
 
-def _metrics(gateway: Gateway) -> Callable[[Request], Awaitable[Response]]:
+def _metrics(gateway: Gateway) -> Handler:
     async def metrics(_: Request) -> Response:
         service = gateway.service
         waiting = sum(len(row.approvals) for row in service.world.index.rows(only_waiting=True))

@@ -7,7 +7,6 @@ journalled there; everything else about a foreign prompt is as if it were not th
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -47,8 +46,6 @@ ANSWER_STARTS_SECONDS = 2.0  # how long an answer waits to say `started` instead
 _APPROVAL = re.compile(r"a-[a-z2-7]{26}\Z")
 _GRANT = re.compile(r"[a-z0-9-]{1,64}\Z")
 _KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_CHARS_MAX}}}\Z")
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 def json_response(value: Any, status: int = 200) -> Response:

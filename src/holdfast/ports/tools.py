@@ -185,7 +185,9 @@ class LaunchesJobs(Protocol):
 class ToolBox(Protocol):
     """The tools this process has."""
 
-    def get(self, name: str) -> Tool | None: ...
+    def get(self, name: str) -> Tool | None:
+        """The tool that goes by this name here. It is called by the same one, unless there is a colon in it (`module:attribute`)."""
+        ...
 
     def names(self) -> Sequence[str]: ...
 

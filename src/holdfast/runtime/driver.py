@@ -151,6 +151,10 @@ class Driver:
                 f"this process can't drive {self._ledger.session}: {lacking}",
                 hint=f"`holdfast resume {self._ledger.session} --model M`, or run it where it is",
             )
+        return await self.claim_at_once()
+
+    async def claim_at_once(self) -> bool:
+        """`claim`, for whoever has asked `why_not` itself and has waited for nothing since."""
         if self._ledger.driving:
             return self.owns_claim
         self._ledger.driving = True  # before the wait, or a second task comes in between

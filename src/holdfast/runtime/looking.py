@@ -69,10 +69,13 @@ def _jobs_of(state: SessionState, context: TurnContext) -> Iterator[JobFacts]:
 
 def agent_tools(world: World, agent: AgentSpec) -> dict[str, Tool]:
     """An agent's tools by the names that the model calls them by; settings may name them otherwise (`module:attribute`)."""
-    names = agent.tools
-    if agent.delegates:
-        names += tuple([delegate_tool_name(name) for name in agent.delegates if name in world.agents])
-    return {tool.definition.name: tool for name in names if (tool := world.tools.get(name)) is not None}
+    return {tool.definition.name: tool for name in _box_names(world, agent) if (tool := world.tools.get(name)) is not None}
+
+
+def _box_names(world: World, agent: AgentSpec) -> tuple[str, ...]:
+    if not agent.delegates:
+        return agent.tools
+    return (*agent.tools, *[delegate_tool_name(name) for name in agent.delegates if name in world.agents])
 
 
 def turn_tools(world: World, turn: Turn) -> dict[str, Tool]:
@@ -101,8 +104,16 @@ def _has(tools: dict[str, Tool], tool: Tool) -> bool:
 
 
 def tool_for(world: World, turn: Turn, name: str) -> Tool | None:
-    """The tool of that name, if the turn may call it."""
-    return turn_tools(world, turn).get(name)
+    """The tool of that name, if the turn may call it: what `turn_tools` has under it, without asking the box for all the others."""
+    if turn.delegate_of is not None:
+        return turn_tools(world, turn).get(name)
+    agent = world.agents.get(turn.agent)
+    for each in reversed(_box_names(world, agent) if agent is not None else ()):  # of two that are called alike, the last counts
+        if each == name or ":" in each:
+            tool = world.tools.get(each)
+            if tool is not None and tool.definition.name == name:
+                return tool
+    return None
 
 
 async def look(world: World, state: SessionState, turn: Turn, call: Call) -> Looked:

@@ -99,7 +99,7 @@ class Resuming:
             if nothing_owed(ledger.state) or why_not(self._world, ledger.state) is not None:
                 return
             driver = self._drives.driver(ledger)
-            if not await driver.claim():
+            if not await driver.claim_at_once():
                 return  # somebody drives, and sees what is owed. A notice from here would only wake ourselves again, without end
             try:
                 await self._drives.drive(ledger, driver, until or _never)

@@ -74,6 +74,8 @@ def _join(folder: str, rest: str) -> str:
 
 def _plain(field: str) -> str:
     """Spaces and the like are octal in mountinfo."""
+    if "\\" not in field:
+        return field
     for code in ("040", "011", "012", "134"):
         field = field.replace("\\" + code, chr(int(code, 8)))
     return field

@@ -10,7 +10,6 @@ import os
 import signal
 import threading
 import weakref
-from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.adapters.tools.environment import environment_of
@@ -21,10 +20,12 @@ from holdfast.ids import CallId
 from holdfast.ports.tools import CannotBind
 
 NO_CALL = CallId("spare".ljust(64, "-"))  # names no call, and has room for the name of any: ours are 28 long
-_SELF = Path("/proc/thread-self")
 _RIGHTS = (b"Umask", b"Uid", b"Gid", b"Groups", b"NoNewPrivs", b"Seccomp", b"Seccomp_filters", b"SigBlk", b"SigIgn", b"Cpus_allowed", b"Mems_allowed")
-_FILES = ("limits", "cgroup", "oom_score_adj", "attr/current")
-_NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid_for_children", "time_for_children", "user", "uts")
+# Joined here, once: every command that starts waits for all of them to be read.
+_STATUS = "/proc/thread-self/status"
+_FILES = tuple(f"/proc/thread-self/{name}" for name in ("limits", "cgroup", "oom_score_adj", "attr/current"))
+_KINDS = ("cgroup", "ipc", "mnt", "net", "pid_for_children", "time_for_children", "user", "uts")
+_NAMESPACES = tuple(f"/proc/thread-self/ns/{kind}" for kind in _KINDS)
 
 
 class _Kept(NamedTuple):
@@ -117,17 +118,30 @@ def _standing() -> tuple[object, ...] | None:
     A program may give up rights after its first call; a spare of before would still have them. None where the system does not tell (macOS): no spares there.
     """
     try:
-        status = [line for line in (_SELF / "status").read_bytes().splitlines() if line.startswith(b"Cap") or line.partition(b":")[0] in _RIGHTS]
-        spaces = [str((_SELF / "ns" / name).readlink()) for name in _NAMESPACES if (_SELF / "ns" / name).is_symlink()]
+        status = [line for line in _bytes(_STATUS).splitlines() if line.startswith(b"Cap") or line.partition(b":")[0] in _RIGHTS]
+        spaces = [_space(each) for each in _NAMESPACES]
         root = os.stat("/")  # noqa: PTH116  what / is to us
     except OSError:
         return None
-    return (*status, *map(_read, _FILES), *spaces, root.st_dev, root.st_ino, os.getpriority(os.PRIO_PROCESS, 0))
+    return (*status, *map(_shown, _FILES), *spaces, root.st_dev, root.st_ino, os.getpriority(os.PRIO_PROCESS, 0))
 
 
-def _read(name: str) -> bytes:
+def _space(path: str) -> str:
+    """Empty where the system has no such namespaces."""
+    try:
+        return os.readlink(path)  # noqa: PTH115  a Path costs more than the read
+    except FileNotFoundError:
+        return ""
+
+
+def _shown(path: str) -> bytes:
     """Empty where the system has no such file, or does not show it."""
     try:
-        return (_SELF / name).read_bytes()
+        return _bytes(path)
     except OSError:
         return b""
+
+
+def _bytes(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123  a Path costs more than the read
+        return file.read()

@@ -19,7 +19,7 @@ from tests.tools.test_confinement import NOBODY, beyond, break_out, needs, open_
 
 __all__ = ["open_folder"]
 
-from holdfast.adapters.tools import processes
+from holdfast.adapters.tools import processes, supervise
 from holdfast.adapters.tools.confinement import MECHANISMS
 from holdfast.adapters.tools.job_files import JobFiles
 from holdfast.adapters.tools.shell import Shell
@@ -382,3 +382,16 @@ def test_a_job_id_leads_to_no_other_file(place: Place) -> None:
     for name in ("..", ".", "../keys", "j-" + "a" * 25, "j-" + "A" * 26):
         assert run(JobFiles(place.home).look(JobId(name), gone, secrets=())).state == "gone"
         assert run(JobFiles(place.home).output(JobId(name), gone, after=0, bytes_max=10)) == b""
+
+
+@pytest.mark.timeout(60)
+def test_a_jobs_end_waits_for_nobody_who_left_its_group_and_never_stops_talking() -> None:
+    """Its supervisor would never leave word, hear no cancel, and run past the job's time."""
+    read, write = os.pipe()
+    for each in (read, write):
+        os.set_blocking(each, False)
+    os.write(write, b"y\n" * 1024)
+    assert supervise._keep_rest(read, write, 10, 2**40) == 10 + supervise._PIPE_BYTES_MAX  # what is kept is said again at once
+    os.close(write)
+    assert supervise._keep_rest(read, write, 10, 0) == 10 + 2048
+    os.close(read)

@@ -4,6 +4,7 @@ import asyncio
 import enum
 import json
 import threading
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,7 +12,9 @@ import msgspec
 import pydantic
 import pytest
 
+from holdfast.adapters.tools import python
 from holdfast.adapters.tools.python import tool
+from holdfast.adapters.tools.threads import OwnedThreads
 from holdfast.errors import InvariantBroken, Unusable
 from holdfast.ports.tools import CannotBind, InvalidArguments, ToolCall
 
@@ -186,6 +189,84 @@ def test_a_tools_exception_is_told_without_a_traceback(place: Any, run: Any) -> 
     assert (run(broken, place.scene()).outcome, run(broken, place.scene()).text) == ("error", "ValueError: no such service")
 
 
+class _NoWords(Exception):
+    def __str__(self) -> str:
+        raise ValueError("none")
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (SystemExit(3), "SystemExit: 3"),
+        (BaseExceptionGroup("several", [SystemExit(1)]), "BaseExceptionGroup: several (1 sub-exception)"),
+        (asyncio.CancelledError("of its own"), "CancelledError: of its own"),
+        (_NoWords(), "_NoWords: (it can't say why)"),
+    ],
+)
+def test_whatever_a_function_raises_ends_its_call_and_nothing_else(place: Any, run: Any, raised: BaseException, told: str) -> None:
+    """One tool's `sys.exit` would take everybody's turns along, and leave its own in doubt."""
+
+    @tool
+    def sync() -> None:
+        raise raised
+
+    @tool
+    async def not_sync() -> None:
+        raise raised
+
+    returned = [run(each, place.scene()) for each in (sync, not_sync)]
+    assert [each.outcome for each in returned] == ["error", "error"]
+    assert all(each.text.endswith(told) for each in returned)
+
+
+def test_an_interrupt_of_a_functions_own_is_not_the_programs(place: Any, run: Any) -> None:
+    @tool
+    def interrupts() -> None:
+        raise KeyboardInterrupt("mine")
+
+    assert run(interrupts, place.scene()).text == "RuntimeError: KeyboardInterrupt: mine"
+
+
+def test_a_call_that_is_stopped_from_outside_is_not_told_as_its_own_failure(place: Any) -> None:
+    async def stopped() -> bool:
+        begun = asyncio.Event()
+
+        @tool
+        async def waits() -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        prepared = await waits.prepare(b"{}", waits.bind(b"{}", place.scene()), place.scene(), idempotency_key="k")
+        task = asyncio.ensure_future(prepared.go(timeout_seconds=60, on_output=lambda _: None))
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    assert asyncio.run(stopped())
+
+
+def test_a_function_that_is_waited_for_no_longer_never_begins(place: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions that don't end hold all the threads; what waited behind them was told as over, and must not happen an hour later."""
+    threads = OwnedThreads(workers_max=1)
+    monkeypatch.setattr(python, "_FUNCTIONS", threads)
+    release, ran = threading.Event(), threading.Event()
+
+    @tool(timeout_seconds=0.05)
+    def stuck() -> None:
+        release.wait()
+
+    @tool(timeout_seconds=0.05)
+    def late() -> None:
+        ran.set()
+
+    assert "may still take effect" in run(stuck, place.scene()).text
+    assert run(late, place.scene()).text.startswith("no result within 0.05 s; it never began")
+    release.set()
+    asyncio.run(threads.run(lambda: None))  # the one thread has come to what was handed out after it
+    assert not ran.is_set()
+
+
 def test_a_tools_own_timeout_error_is_not_ours(place: Any, run: Any) -> None:
     @tool
     async def slow_peer() -> None:
@@ -269,6 +350,68 @@ def test_a_secret_in_the_arguments_is_refused_and_one_in_a_result_hidden(place: 
     assert run(leak, scene).text == "it is [secret]!"
 
 
+@dataclass
+class _Ratio:
+    whole: int
+
+    def __post_init__(self) -> None:
+        self.part = 1 // self.whole
+
+
+class _Picky(pydantic.BaseModel):
+    whole: int
+
+    @pydantic.field_validator("whole")
+    @classmethod
+    def check(cls, value: int) -> int:
+        if value == 1:
+            raise SystemExit("no")
+        return {2: 2}[value]
+
+
+def test_a_check_of_the_authors_own_that_fails_in_any_way_is_about_the_arguments() -> None:
+    """It would come up again with every look at the call: the turn could neither go on nor end."""
+
+    @tool
+    def divide(ratio: _Ratio) -> str:
+        return str(ratio.part)
+
+    @tool
+    def pick(picky: _Picky) -> str:
+        return str(picky.whole)
+
+    for each, arguments, told in (
+        (divide, b'{"ratio":{"whole":0}}', "ZeroDivisionError"),
+        (pick, b'{"picky":{"whole":0}}', "KeyError: 0"),
+        (pick, b'{"picky":{"whole":1}}', "SystemExit: no"),
+    ):
+        with pytest.raises(InvalidArguments, match=told):
+            each.validate(arguments)
+    assert pick.validate(b'{"picky":{"whole":2}}') == b'{"picky":{"whole":2}}'
+
+
+def test_a_check_that_passes_when_asked_and_not_when_started_starts_nothing(place: Any) -> None:
+    closed = False
+
+    class Open(msgspec.Struct):
+        name: str
+
+        def __post_init__(self) -> None:
+            if closed:
+                raise ValueError("it is closed by now")
+
+    def enter(door: Open) -> str:
+        return door.name
+
+    enter.__annotations__["door"] = Open
+    made = tool(enter)
+    arguments = made.validate(b'{"door":{"name":"a"}}')
+    binding = made.bind(arguments, place.scene())
+    closed = True
+    with pytest.raises(CannotBind, match="it is closed by now"):
+        asyncio.run(made.prepare(arguments, binding, place.scene(), idempotency_key="k"))
+
+
 def test_functions_a_model_could_not_call_are_refused_when_made() -> None:
     def untyped(x) -> None: ...  # type: ignore[no-untyped-def]
 
@@ -278,7 +421,13 @@ def test_functions_a_model_could_not_call_are_refused_when_made() -> None:
 
     def strange(x: threading.Thread) -> None: ...
 
-    for function in (untyped, starred, strange):
+    def yielding() -> Iterator[int]:
+        yield 1
+
+    async def yielding_later() -> AsyncIterator[int]:
+        yield 1
+
+    for function in (untyped, starred, strange, yielding, yielding_later):
         with pytest.raises(Unusable):
             tool(function)
     with pytest.raises(Unusable):

@@ -550,3 +550,23 @@ def test_signals_are_as_a_command_expects_them(place: Any, run: Any) -> None:
     said, _, ignored = run(Shell(), place.scene(), command="yes | head -1; grep SigIgn /proc/self/status").text.split()
     of_the_c_library = 0b11 << 31  # 32 and 33 are its own; nobody can reset them, whoever ignored them
     assert (said, int(ignored, 16) & ~of_the_c_library) == ("y", 0)
+
+
+@pytest.mark.timeout(60)
+def test_what_left_the_group_and_never_stops_talking_holds_nobody_up() -> None:
+    """A command that is over is over, whoever still writes into its pipe, and however fast: everything else waits on the loop that reads it."""
+    read, write = os.pipe()
+    for each in (read, write):
+        os.set_blocking(each, False)
+    heard = 0
+
+    def goes_on(chunk: bytes) -> None:
+        nonlocal heard
+        heard += len(chunk)
+        os.write(write, chunk)
+
+    os.write(write, b"y\n" * 1024)
+    launcher._read_rest(read, goes_on)
+    assert heard == launcher._PIPE_BYTES_MAX
+    os.close(write)
+    os.close(read)

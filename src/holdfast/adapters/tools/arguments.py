@@ -46,8 +46,10 @@ class ArgumentTypes:
         try:
             encoded = msgspec.json.encode(_whole(self._decoded(arguments)), enc_hook=_encode_foreign)
             strict_json(encoded, what="the arguments")  # a default, or a model's own dump, may hold what JSON can't
-        except (TypeError, ValueError, Refused) as exc:
-            raise InvalidArguments(f"the arguments can't be written down: {exc}") from exc
+        except InvalidArguments:
+            raise
+        except (Exception, SystemExit) as exc:  # a model's own dump is code of the tool's author, and may raise anything
+            raise InvalidArguments(f"the arguments can't be written down: {told(exc)}") from exc
         return encoded
 
     def _decoded(self, arguments: bytes) -> Any:
@@ -57,8 +59,22 @@ class ArgumentTypes:
             raise InvalidArguments(f"there is no field {unknown!r}; the fields are {', '.join(self._names) or 'none'}")
         try:
             return msgspec.convert(raw, self._struct, strict=True, dec_hook=_decode_foreign)
-        except (msgspec.ValidationError, ValueError) as exc:
-            raise InvalidArguments(str(exc)) from exc
+        except ValueError as exc:  # msgspec's own among them
+            raise InvalidArguments(_words(exc)) from exc
+        except (Exception, SystemExit) as exc:  # a check of the author's own: whatever it raises, these arguments don't pass it
+            raise InvalidArguments(f"the tool's own check failed: {told(exc)}") from exc
+
+
+def told(exc: BaseException) -> str:
+    """Type and message, of whatever somebody else's code raised."""
+    return f"{type(exc).__name__}: {_words(exc)}"
+
+
+def _words(exc: BaseException) -> str:
+    try:
+        return str(exc)
+    except Exception:  # noqa: BLE001  its own `__str__`, which may fail as well
+        return "(it can't say why)"
 
 
 def strict_object(arguments: bytes) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from holdfast.ports.tools import CannotBind, OnOutput, ProcessFacts
 _READY_SECONDS = 20.0  # a launcher needs 10 ms; a machine that needs this long is in no state to run anything
 _GRACE_SECONDS = 2.0  # between asking a group to end and ending it
 _READ_BYTES = 64 * 1024
+_PIPE_BYTES_MAX = 1024 * 1024  # as much as a pipe holds that nobody with rights has made larger
 
 # landlock: out of the denied paths. scoped: no signals or sockets to the outside. capped: only root's capabilities. plain: nothing.
 Mode = Literal["landlock", "scoped", "capped", "plain"]
@@ -336,8 +337,9 @@ def _read_some(loop: asyncio.AbstractEventLoop, fd: int, on_output: OnOutput) ->
 
 
 def _read_rest(fd: int, on_output: OnOutput) -> None:
-    """What lies in the pipe. Who still holds its other end has left the group, and is not waited for."""
-    while True:
+    """What lies in the pipe. Who still holds its other end has left the group, and is not waited for: nor is what it goes on to say, which may have no end."""
+    left = _PIPE_BYTES_MAX
+    while left > 0:
         try:
             chunk = os.read(fd, _READ_BYTES)
         except BlockingIOError:
@@ -345,3 +347,4 @@ def _read_rest(fd: int, on_output: OnOutput) -> None:
         if not chunk:
             return
         on_output(chunk)
+        left -= len(chunk)

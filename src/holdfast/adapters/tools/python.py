@@ -10,18 +10,19 @@ import functools
 import hashlib
 import inspect
 import re
+import threading
 import typing
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
 
-from holdfast.adapters.tools.arguments import ArgumentTypes
+from holdfast.adapters.tools.arguments import ArgumentTypes, told
 from holdfast.adapters.tools.display import display_of
 from holdfast.adapters.tools.output import refuse_secrets, returned_text
 from holdfast.adapters.tools.threads import OwnedThreads
 from holdfast.errors import InvariantBroken, Unusable
-from holdfast.ports.tools import OnOutput, Prepared, ProcessFacts, Scene, ToolCall, ToolReturned
+from holdfast.ports.tools import CannotBind, InvalidArguments, OnOutput, Prepared, ProcessFacts, Scene, ToolCall, ToolReturned
 from holdfast.session.plan import Binding, Contract, ToolDefinition
 from holdfast.session.rendering import framed, render
 
@@ -60,6 +61,8 @@ class PythonTool(Generic[_P, _R]):
         for what, word, words in (("contract", contract, Contract), ("mode", mode, Mode), ("audience", audience, Audience)):
             if word not in (known := typing.get_args(words)):
                 raise Unusable(f"{word!r} is no {what} of a tool", hint=f"use {', '.join(known)}")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise Unusable(f"{function.__name__} yields, and a tool returns its result once", hint="return a list, or the text")
         functools.update_wrapper(self, function)
         self._function = function
         self._timeout_seconds = timeout_seconds
@@ -109,7 +112,10 @@ class PythonTool(Generic[_P, _R]):
 
     async def prepare(self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str) -> Prepared:
         del binding  # equal to a fresh one, as the runtime has checked; a function's arguments are all there is
-        values = self._types.read(arguments)
+        try:
+            values = self._types.read(arguments)
+        except InvalidArguments as exc:  # a check of the author's own that looks at more than the arguments
+            raise CannotBind(str(exc)) from exc
         if self._injected is not None:
             values[self._injected] = ToolCall(
                 session=scene.session,
@@ -134,6 +140,8 @@ class _PreparedFunction:
         self._secrets = secrets
         self._timeout_seconds = timeout_seconds
         self._spent = False  # set by the first go or abandon: a prepared call runs at most once
+        # Taken once, by the thread that begins, or by us when we wait no longer: what has not begun by then never does.
+        self._beginning = threading.Lock()
 
     async def go(self, *, timeout_seconds: float, on_output: OnOutput) -> ToolReturned:
         if self._spent:
@@ -143,16 +151,20 @@ class _PreparedFunction:
         try:
             value = await _within(self._run(), allowed)
         except _OutOfTime:
-            note = "" if inspect.iscoroutinefunction(self._function) else "; it could not be stopped and may still take effect"
-            return ToolReturned(outcome="timed_out", text=f"no result within {allowed:g} s{note}")
-        except Exception as exc:  # noqa: BLE001  whatever it is, it is the tool's own failure, and known
-            return returned_text(f"{type(exc).__name__}: {exc}", outcome="error", secrets=self._secrets)
+            return ToolReturned(outcome="timed_out", text=f"no result within {allowed:g} s{self._left_behind()}")
+        except (KeyboardInterrupt, GeneratorExit):
+            raise  # the program is stopped: that is not the tool's to say
+        except asyncio.CancelledError as exc:
+            if _is_being_stopped():
+                self._left_behind()
+                raise
+            return returned_text(told(exc), outcome="error", secrets=self._secrets)  # a cancellation of its own making
+        except BaseException as exc:  # noqa: BLE001  whatever it is, it is the tool's own failure, and known; one tool's `sys.exit` ends nobody else's turn
+            return returned_text(told(exc), outcome="error", secrets=self._secrets)
         try:
             text = _result_text(value)
-        except Exception as exc:  # noqa: BLE001  the tool ran: its result is only not text
-            return returned_text(
-                f"it ran, but its result can't be written as JSON ({type(exc).__name__}: {exc})", outcome="error", secrets=self._secrets
-            )
+        except (Exception, SystemExit) as exc:  # noqa: BLE001  the tool ran: its result is only not text
+            return returned_text(f"it ran, but its result can't be written as JSON ({told(exc)})", outcome="error", secrets=self._secrets)
         returned = returned_text(text, outcome="ok", secrets=self._secrets)
         on_output(returned.text.encode())
         return returned
@@ -163,8 +175,30 @@ class _PreparedFunction:
     async def _run(self) -> Any:
         if inspect.iscoroutinefunction(self._function):
             return await self._function(**self._values)
-        value = await _FUNCTIONS.run(lambda: self._function(**self._values))
+        value = await _FUNCTIONS.run(self._call)
         return await value if inspect.isawaitable(value) else value
+
+    def _call(self) -> Any:
+        """In a thread, where nobody interrupts or cancels: whatever looks like it is the function's own doing."""
+        if not self._beginning.acquire(blocking=False):
+            return None  # nobody waits for it any more
+        try:
+            return self._function(**self._values)
+        except (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError) as exc:
+            raise RuntimeError(told(exc)) from exc
+
+    def _left_behind(self) -> str:
+        """What becomes of a function that is not waited for any more."""
+        if inspect.iscoroutinefunction(self._function):
+            return ""
+        if self._beginning.acquire(blocking=False):
+            return "; it never began: functions that do not end have taken all the threads there are"
+        return "; it could not be stopped and may still take effect"
+
+
+def _is_being_stopped() -> bool:
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 class _OutOfTime(Exception):
@@ -285,7 +319,7 @@ def _top_level(arguments: bytes) -> list[tuple[str, str]]:
 
 def _result_text(value: Any) -> str:
     if isinstance(value, str):
-        return value
+        return str.__str__(value)  # the text alone: a subclass may have ways of its own
     pydantic_dump = getattr(value, "model_dump_json", None)
     if callable(pydantic_dump):
         return str(pydantic_dump())

@@ -14,6 +14,7 @@ import time
 
 _GRACE_SECONDS = 2.0  # between asking a group to end and ending it
 _READ_BYTES = 64 * 1024
+_PIPE_BYTES_MAX = 1024 * 1024  # as much as a pipe holds that nobody with rights has made larger
 CALL, OUTPUT, STATUS, TEMPORARY = "call", "output", "status", ".status.tmp"
 
 
@@ -183,11 +184,18 @@ def _watch(child: _Child, output: int, woken: int, seconds: float, bytes_max: in
                     poll.unregister(child.out)
     # What the command left behind in its group ends with it; before it is reaped, its number is surely still its own.
     os.killpg(child.pid, _signal.SIGKILL)
-    while reading:
+    return ended, _keep_rest(child.out, output, total, bytes_max) if reading else total
+
+
+def _keep_rest(source: int, output: int, total: int, bytes_max: int) -> int:
+    """What lies in the pipe. Who left the group may go on to say more, without end: that is not waited for. The bytes said in all."""
+    enough = total + _PIPE_BYTES_MAX
+    reading = True
+    while reading and total < enough:
         before = total
-        total, reading = _keep(child.out, output, total, bytes_max)
+        total, reading = _keep(source, output, total, bytes_max)
         reading = reading and total != before
-    return ended, total
+    return total
 
 
 def _keep(source: int, output: int, total: int, bytes_max: int) -> tuple[int, bool]:

@@ -509,6 +509,131 @@ def test_what_is_typed_while_the_page_still_looks_stays(gateway: Gateway, tab: C
     expect(page.locator(".call .prompt .display")).to_contain_text("echo early")
 
 
+def test_a_prompt_beside_a_running_sibling_is_typed_into_and_pressed_while_pieces_come(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    """Whatever is drawn around it: a card that is taken out and put back loses the focus, what is typed next, and the press that is on its way."""
+    chatter = "until [ -e stop ]; do echo tick; sleep 0.02; done"
+    model = gateway.script(
+        {
+            "call": [
+                {"tool": "shell", "args": {"command": chatter, "timeout_seconds": 120}},
+                {"tool": "ask_person", "args": {"question": "Where?"}},
+                {"tool": "write_file", "args": {"path": "out.txt", "content": "x"}},
+                {"tool": "write_file", "args": {"path": "other.txt", "content": "y"}},
+            ]
+        },
+        {"say": "done"},
+    )
+    gateway.settings(f'[agents.assistant]\nmodel = "{model}"\n[policy.personal]\nshell = "auto"\n')
+    gateway.start()
+    alice = tab(gateway).sign_in(gateway.token("alice"))
+    page = alice.go("#/s/ops/busy")
+    page.fill("#say", "go")
+    page.keyboard.press("Enter")
+    expect(page.locator(".call .prompt")).to_have_count(3)
+    alice.settled()
+
+    def more() -> None:
+        """Pieces have come, and were drawn."""
+        page.wait_for_function(
+            "(before) => document.querySelector('.call .output pre')?.textContent.length > before",
+            arg=page.evaluate("() => document.querySelector('.call .output pre')?.textContent.length ?? 0") + 10,
+        )
+
+    page.locator(".prompt[data-kind=question] [data-option=answer]").click()
+    for piece in ("north ", "and ", "south"):
+        more()
+        page.keyboard.type(piece)
+    expect(page.locator(".own textarea")).to_have_value("north and south")
+    page.locator(".prompt", has_text="out.txt").locator("[data-option=deny]").hover()
+    page.mouse.down()
+    more()
+    # The moment the first of the two is gone, the other stands where it stood.
+    page.evaluate("""() => {
+        const gone = document.querySelectorAll('.call .prompt[data-kind=approval]')[0];
+        new MutationObserver((_, watch) => {
+            const left = document.querySelectorAll('.call .prompt[data-kind=approval]');
+            if (gone.isConnected || left.length !== 1) return;
+            watch.disconnect();
+            left[0].querySelector('[data-option=approve_once]').click();
+            window.pressed = true;
+        }).observe(document.querySelector('.log'), { childList: true, subtree: true });
+    }""")
+    page.mouse.up()
+    page.wait_for_function("() => window.pressed")
+    expect(page.locator(".prompt", has_text="other.txt").locator(".status")).to_have_text("This has only just come here. Press again.")
+    alice.settled()
+    page.locator(".prompt", has_text="other.txt").locator("[data-option=approve_once]").click()
+    page.get_by_role("button", name="Send the answer").click()
+    (gateway.work / "stop").touch()
+    expect(page.locator(".t-answered")).to_have_count(1)
+    assert ((gateway.work / "out.txt").exists(), (gateway.work / "other.txt").read_text()) == (False, "y")
+
+
+def test_an_older_look_that_comes_late_ends_no_prompt(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    """Without a line the inbox looks again and again, and answers may overtake each other: what an old one does not know yet is not over."""
+    gateway.start()
+    alice = tab(gateway)
+    page = alice.page
+    page.clock.install()
+    page.route("**/v1/approvals/events", lambda route: route.abort())
+    alice.sign_in(gateway.token("alice"))
+    expect(page.locator("h1")).to_have_text("Nothing waits for you")
+    late: list[tuple[Route, Any]] = []
+    page.route("**/v1/approvals?*", lambda route: late.append((route, route.fetch())), times=1)
+    page.clock.run_for(4_100)
+    until(lambda: page.evaluate("() => 1") and late, "the look that is late")
+    gateway.ask("ops/new", "run: touch new.txt")
+    with page.expect_request("**/v1/sessions?*"):  # which comes after the look
+        page.clock.run_for(4_100)
+    expect(page.locator(".prompt.is-open .display")).to_contain_text("touch new.txt")
+    ((route, old),) = late
+    with page.expect_request("**/v1/sessions?*"):
+        route.fulfill(response=old)
+    expect(page.locator("h1")).to_have_text("1 prompt waits for you")
+    expect(page.locator(".prompt.is-over")).to_have_count(0)
+
+
+def test_what_is_typed_outlives_a_refusal_an_answer_that_takes_its_time_and_a_sign_out(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    gateway.settings('[approvals]\non_message = "wait"\n[policy.personal]\nshell = "auto"\n')
+    gateway.start()
+    token = gateway.token("alice")
+    alice = tab(gateway).sign_in(token)
+    page = alice.go("#/s/ops/slow")
+    held: list[Route] = []
+    page.route("**/messages", lambda route: held.append(route), times=1)  # noqa: PLW0108  # playwright puts marks on it, which a builtin takes none of
+    page.locator("#say").focus()
+    page.keyboard.type("write_file path=a.txt content=b")
+    page.keyboard.press("Enter")
+    page.keyboard.type("the next one")
+    until(lambda: page.evaluate("() => 1") and held, "the message to be on its way")
+    held[0].continue_()
+    expect(page.locator(".call .prompt .display")).to_contain_text("a.txt")
+    expect(page.locator("#say")).to_have_value("the next one")
+
+    alice.settled()
+    page.locator("[data-option=edit]").click()
+    page.locator(".own textarea").fill('{"path": "a.txt", "contents": "typed for long"}')
+    page.get_by_role("button", name="Ask anew with these").click()
+    expect(page.locator(".prompt .status")).to_contain_text("there is no field 'contents'")
+    expect(page.locator(".own textarea")).to_have_value('{"path": "a.txt", "contents": "typed for long"}')
+    expect(page.get_by_role("button", name="Ask anew with these")).to_be_enabled()
+
+    page.fill("#say", "run: until [ -e stop ]; do sleep 0.05; done")
+    page.keyboard.press("Enter")
+    expect(page.locator(".chip-state", has_text="running")).to_be_visible()
+    page.get_by_role("button", name="Stop this turn").click()
+    expect(page.locator(".ended", has_text="cancelled")).to_have_count(1)
+    assert gateway.waiting(gateway.client(token))["turn"] == "t1"  # that one waits on: another was stopped
+
+    page.get_by_role("button", name="Sign out").click()
+    page.fill("#token", "hf_half")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.evaluate("() => new Promise((done) => { addEventListener('hashchange', () => setTimeout(done)); location.hash = '#/s/ops/elsewhere'; })")
+    expect(page.locator("#token")).to_have_value("hf_half")
+    assert asked == []
+
+
 def test_a_job_is_told_as_going_on_until_it_is_over_and_what_would_run_is_read_from_the_left(gateway: Gateway, tab: Callable[..., Tab]) -> None:
     """Its call has a result at once, which is no outcome of the job. Words of a command stay whole; only what people say has a direction of its own."""
     os.mkfifo(gateway.work / "hold")

@@ -15,7 +15,6 @@ class App {
   constructor() {
     this.root = document.getElementById("app");
     this.views = {};
-    this.talks = new Map();
     this.sessions = null;  // until somebody has looked
     api.onSignedOut((why) => this.signIn(why));
     api.onLine((answers) => this.line(answers));
@@ -107,7 +106,7 @@ class App {
   }
 
   route() {
-    if (!this.main) return;
+    if (!this.main?.isConnected) return;  // signed out: there is no place to go, and a token may be half typed
     const talk = /^#\/s\/([a-z0-9][a-z0-9._-]{0,63}\/[a-z0-9][a-z0-9._-]{0,63})$/.exec(location.hash);
     const name = talk ? "talk" : { "#/talk": "list", "#/grants": "grants" }[location.hash] || "inbox";
     for (const tab of document.querySelectorAll(".tab")) {
@@ -186,6 +185,7 @@ class App {
   }
 
   key(event) {
+    if (!this.main.isConnected) return;
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) {
       if (event.key === "Escape" && event.target.matches("textarea, input")) event.target.blur();
       return;

@@ -2,11 +2,13 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+function nodes(children) {
+  return children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false)
+    .map((child) => (child instanceof Node ? child : document.createTextNode(String(child))));
+}
+
 function put(node, children) {
-  for (const child of children.flat(Infinity)) {
-    if (child === null || child === undefined || child === false) continue;
-    node.append(child instanceof Node ? child : document.createTextNode(String(child)));
-  }
+  node.append(...nodes(children));
   return node;
 }
 
@@ -33,6 +35,16 @@ export function s(tag, props, ...children) {
 export function fill(node, ...children) {
   node.replaceChildren();
   return put(node, children);
+}
+
+// The same, but what stands there already and still should is left where it is: a button that is taken out and put back loses its focus, and the press that is on its way.
+export function arrange(node, ...children) {
+  const wanted = nodes(children);
+  const kept = new Set(wanted);
+  for (const each of [...node.childNodes]) if (!kept.has(each)) each.remove();
+  let next = node.firstChild;
+  for (const each of wanted) { if (each === next) next = next.nextSibling; else node.insertBefore(each, next); }
+  return node;
 }
 
 // For screen readers: what happened, once, in the order it happened.

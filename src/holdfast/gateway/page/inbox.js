@@ -18,6 +18,8 @@ export class Inbox {
     this.rest = h("div", { class: "cards others" });
     this.known = false;
     this.line = "connecting";
+    this.looks = 0;   // asked for
+    this.looked = 0;  // the last one that counts
     this.standing = [];
     this.frame();
   }
@@ -32,6 +34,7 @@ export class Inbox {
 
   lined(line) {
     this.line = line;
+    if (this.isLive) this.looked = this.looks += 1;  // whatever was asked for before is older than what the line tells
     this.live.textContent = LINES[line] || line;
     this.live.className = `line ${line}`;
     if (!this.isLive) { this.standing = []; this.app.poke(); }
@@ -65,11 +68,14 @@ export class Inbox {
     this.standing = [];
   }
 
-  // Look again, while there is no line. What was asked for before the line came is older than what it tells.
+  // Look again, while there is no line. What was asked for before the line came is older than what it tells, and of two looks only the later one counts, whichever comes first:
+  // a prompt that an older one does not know yet is not over.
   async refresh() {
     if (this.isLive) return;
+    const number = this.looks += 1;
     const found = await all("/v1/approvals", "approvals");
-    if (this.isLive) return;
+    if (this.isLive || number < this.looked) return;
+    this.looked = number;
     this.reconcile(found);
     this.draw();
   }

@@ -36,6 +36,9 @@ export class PromptCard {
     this.draw();
   }
 
+  // Something else made it move: a press that is on its way was meant for what stood here before.
+  moved() { this.shownAt = performance.now(); }
+
   toggle() {
     this.show(!this.open);
     if (this.open) this.onOpen(this);
@@ -134,15 +137,22 @@ export class PromptCard {
     const input = h("input", {
       id, class: "confirm", type: "text", autocomplete: "off", autocapitalize: "off", spellcheck: "false",
       on: {
-        input: () => { for (const each of buttons) if (each.dataset.locked === "yes") each.disabled = input.value !== word; },
+        input: () => this.unlock(buttons),
         keydown: (event) => this.key(event),
       },
     });
     return h("p", { class: "confirmation" }, h("label", { for: id }, "This one could do more than it shows. To approve, type ", h("code", null, word)), input);
   }
 
+  // What needs the tool's name typed has it, or can't be pressed; everything else can.
+  unlock(buttons) {
+    const typed = this.node.querySelector(".confirm")?.value === this.prompt.tool;
+    for (const each of buttons) each.disabled = each.dataset.locked === "yes" && !typed;
+  }
+
   press(option) {
-    if (this.busy || performance.now() - this.shownAt < SETTLE_MS) return;
+    if (this.busy) return;
+    if (performance.now() - this.shownAt < SETTLE_MS) { this.tell("This has only just come here. Press again."); return; }
     if (option === "edit") { this.edit(); return; }
     if (option === "answer") { this.ownWords(); return; }
     this.send({ option });
@@ -214,7 +224,8 @@ export class PromptCard {
       this.onDone(this, null);
       return;
     }
-    this.draw();
+    // The prompt stands, and so does what was typed: it may be right but for a word, or the server was only away.
+    this.unlock(this.node.querySelectorAll("button.option, .own button"));
     this.tell(`${error.message} ${error.hint}`.trim(), true);
     say(error.message, { urgent: true });
   }

@@ -31,8 +31,10 @@ export class Story {
   mark(turn, kind, at, label) { turn.marks.push({ kind, from: at, to: at, label, point: true }); }
 
   delta(piece) {
-    const turn = this.turn(piece.turn);
+    const turn = this.turns.get(piece.turn);
+    if (!turn) return null;
     if (piece.kind === "text") {
+      if (turn.open?.kind !== "thinking") return turn;  // late: the record of what was said has come before it
       if (!turn.streaming) { turn.streaming = { kind: "said", text: "", live: true }; turn.items.push(turn.streaming); }
       turn.streaming.text += piece.text;
     } else if (piece.call && turn.calls.has(piece.call)) {

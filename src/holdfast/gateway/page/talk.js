@@ -1,7 +1,7 @@
 // One conversation: what was said, what was called, what waits, live; beside it the turn as a picture, and whether its history can be believed.
 
 import { get, newId, post } from "./api.js";
-import { fill, h, icon, say } from "./dom.js";
+import { arrange, fill, h, icon, say } from "./dom.js";
 import { Follow } from "./follow.js";
 import { PromptCard } from "./prompt.js";
 import { Story } from "./story.js";
@@ -13,6 +13,7 @@ const STATES = {
   denied: "denied", unattended: "denied: nobody could be asked", superseded: "replaced", cancelled: "cancelled", voided: "voided", timed_out: "ran out of time",
   in_doubt: "in doubt", expired: "expired",
 };
+const MOVED_PX = 4;
 const TURNS_DRAWN = 30;  // pictures; a conversation of years is in the log, not beside it
 const TRY = ["what time is it", "list files", "run: uname -a", "ask me which region to use"];
 
@@ -22,6 +23,7 @@ export class Talk {
     this.session = session;
     this.story = new Story();
     this.cards = new Map();
+    this.forget();
     this.facts = null;
     this.line = "connecting";
     this.pinned = true;
@@ -35,17 +37,25 @@ export class Talk {
 
   close() { this.stream?.close(); clearInterval(this.tick); }
 
+  // What is drawn stays where it is while more is drawn around it: a turn, a call with its prompt and what came of it, and whatever never changes.
+  forget() { this.sections = new Map(); this.places = new Map(); this.drawn = new WeakMap(); }
+
   follow() {
     this.stream?.close();
     this.stream = new Follow(`/v1/sessions/${this.session}/events`, (name, data) => this.heard(name, data), (line) => { this.line = line; this.drawLine(); });
   }
 
   async look() {
+    const number = this.looks = (this.looks ?? 0) + 1;
+    let facts = this.facts;
     try {
-      this.facts = await get(`/v1/sessions/${this.session}`);
+      facts = await get(`/v1/sessions/${this.session}`);
     } catch (error) {
-      this.facts = error.status === 404 ? null : this.facts;
+      if (error.status === 404) facts = null;
     }
+    if (number < (this.looked ?? 0)) return;  // one that was asked for later has come before it
+    this.looked = number;
+    this.facts = facts;
     this.drawLine();
     this.drawSide();
   }
@@ -60,7 +70,8 @@ export class Talk {
     } else if (name === "delta") this.story.delta(data);
     else if (name === "standing") this.standing(data.approvals);
     else if (name === "sealed") { say("This session is sealed.", { urgent: true }); this.look(); }
-    else if (name === "restart") { this.story = new Story(); this.cards.clear(); }
+    else if (name === "restart") { this.story = new Story(); this.cards.clear(); this.forget(); }
+    if (name !== "delta") this.sideDue = true;  // pieces come by the frame, and change nothing there but a time that ticks by itself
     this.drawSoon();
   }
 
@@ -134,12 +145,22 @@ export class Talk {
 
   draw() {
     const turns = [...this.story.turns.values()];
-    fill(this.log, turns.length ? turns.map((turn) => this.turn(turn)) : this.empty(), this.story.notes.map((note) => h("p", { class: "note" }, note.text)));
-    const open = turns.find((turn) => !turn.outcome);
-    this.stop.hidden = !open || !this.app.me.scopes.some((scope) => scope === "send" || scope === "admin");
+    const stood = this.standings();
+    arrange(this.log, turns.length ? turns.map((turn) => this.turn(turn)) : this.nothing ??= this.empty(), this.story.notes.map((note) => this.item(null, note)));
+    this.stop.hidden = !this.running() || !this.app.me.scopes.some((scope) => scope === "send" || scope === "admin");
     this.text.disabled = !this.app.me.scopes.includes("send");
     this.button.disabled = this.text.disabled;
-    this.drawSide();
+    if (this.sideDue ?? true) { this.sideDue = false; this.drawSide(); }
+    if (this.pinned) this.log.scrollTop = this.log.scrollHeight;
+    for (const [card, top] of stood) if (Math.abs(card.node.getBoundingClientRect().top - top) > MOVED_PX) card.moved();
+  }
+
+  standings() { return [...this.cards.values()].filter((card) => card.node.isConnected).map((card) => [card, card.node.getBoundingClientRect().top]); }
+
+  // The turn that can be stopped: one that runs or is about to, before one that waits for somebody.
+  running() {
+    const open = [...this.story.turns.values()].filter((turn) => !turn.outcome);
+    return open.find((turn) => !turn.waiting) ?? open[0];
   }
 
   empty() {
@@ -148,16 +169,25 @@ export class Talk {
   }
 
   turn(turn) {
-    return h("section", { class: `turn${turn.outcome ? "" : " is-open"}`, data: { turn: turn.id }, "aria-label": `Turn ${turn.id}` }, turn.items.map((item) => this.item(turn, item)),
+    let section = this.sections.get(turn.id);
+    if (!section) this.sections.set(turn.id, section = h("section", { data: { turn: turn.id }, "aria-label": `Turn ${turn.id}` }));
+    section.className = `turn${turn.outcome ? "" : " is-open"}`;
+    return arrange(section, turn.items.map((item) => this.item(turn, item)),
       !turn.outcome && !turn.streaming && turn.open?.kind === "thinking" && h("p", { class: "thinking" }, h("i"), h("i"), h("i"), h("span", { class: "unseen" }, "thinking")));
   }
 
   item(turn, item) {
+    if (item.kind === "call") return this.call(turn, item);
+    if (item.live) return this.words(item);
+    if (!this.drawn.has(item)) this.drawn.set(item, this.words(item));
+    return this.drawn.get(item);
+  }
+
+  words(item) {
     switch (item.kind) {
       case "asked": return h("div", { class: `msg asked${item.who === this.app.me.person ? " own" : ""}` }, h("p", { class: "who" }, item.who || "nobody known", " ", h("time", null, when(item.at))), h("p", { class: "text" }, item.text),
         item.quotes.map((quote) => h("blockquote", null, h("b", null, quote.speaker), ": ", quote.text)));
       case "said": return h("div", { class: `msg said${item.live ? " is-live" : ""}` }, h("p", { class: "who" }, "agent", item.at ? [" ", h("time", null, when(item.at))] : null), h("p", { class: "text" }, item.text));
-      case "call": return this.call(turn, item);
       case "report": return h("div", { class: "msg report" }, h("p", { class: "who" }, "a job ", h("time", null, when(item.at))), h("pre", { class: "text", tabindex: "0" }, item.text));
       case "ended": return h("p", { class: "note ended" }, `${item.outcome}: ${item.text}`, item.hint && h("span", { class: "dim" }, ` ${item.hint}`));
       default: return h("p", { class: "note" }, item.text);
@@ -176,11 +206,20 @@ export class Talk {
     const key = call.call;
     const asks = call.state === "waiting" && call.asked;  // the prompt below says it all, and exactly
     const head = h("div", { class: "call-head" }, h("code", { class: "tool" }, call.tool), !asks && h("code", { class: "args", title: call.arguments }, inBrief(call.arguments)), h("span", { class: `chip-state ${tone}` }, `${state}${took}${by}`));
-    const out = shown ? h("details", { class: "output", open: this.opened?.has(key), on: { toggle: (event) => { this.opened ??= new Set(); if (event.target.open) this.opened.add(key); else this.opened.delete(key); } } },
-      h("summary", null, "What came of it"), h("pre", { tabindex: "0" }, shown)) : null;
+    const place = this.place(key);
+    if (shown && place.text.textContent !== shown) place.text.textContent = shown;
     const waits = asks ? this.card(this.promptOf(turn, call)) : call.approval ? this.cards.get(call.approval) : null;
     const below = call.delegate && h("p", { class: "dim" }, "handed to ", h("a", { href: `#/s/${call.delegate}` }, call.delegate));
-    return h("div", { class: `call ${tone}`, data: { call: key } }, head, below, out, waits && (call.state === "waiting") && waits.node);
+    place.node.className = `call ${tone}`;
+    return arrange(place.node, head, below, shown && place.out, waits && (call.state === "waiting") && waits.node);
+  }
+
+  place(key) {
+    if (!this.places.has(key)) {
+      const text = h("pre", { tabindex: "0" });
+      this.places.set(key, { node: h("div", { data: { call: key } }), text, out: h("details", { class: "output" }, h("summary", null, "What came of it"), text) });
+    }
+    return this.places.get(key);
   }
 
   drawLine() {
@@ -232,7 +271,8 @@ export class Talk {
   }
 
   async send() {
-    const text = this.text.value.trim();
+    const typed = this.text.value;
+    const text = typed.trim();
     if (!text || this.sending) return;
     this.sending = true;
     this.wrong.textContent = "";
@@ -240,7 +280,8 @@ export class Talk {
     this.keyText = text;
     try {
       await post(`/v1/sessions/${this.session}/messages`, { text }, { "Idempotency-Key": this.key });
-      this.text.value = "";
+      // What was typed meanwhile is the next message.
+      this.text.value = this.text.value.startsWith(typed) ? this.text.value.slice(typed.length).trimStart() : this.text.value;
       this.keyText = null;
       this.grow();
       this.pinned = true;
@@ -256,7 +297,9 @@ export class Talk {
   }
 
   async cancel() {
-    try { await post(`/v1/sessions/${this.session}/cancel`); say("Cancelled."); } catch (error) { this.wrong.textContent = error.message; }
+    const turn = this.running();
+    if (!turn) return;
+    try { await post(`/v1/sessions/${this.session}/cancel`, { turn: turn.id }); say("Cancelled."); } catch (error) { this.wrong.textContent = error.message; }
   }
 
   enter() { (this.text.disabled ? this.heading : this.text).focus(); }

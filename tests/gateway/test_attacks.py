@@ -354,6 +354,29 @@ def test_a_silent_connection_is_closed(gateway: Gateway) -> None:
             assert silent.recv(10) == b""
 
 
+def test_a_connection_that_was_answered_once_is_not_kept_open_byte_by_byte(gateway: Gateway) -> None:
+    """The first request is no licence: what comes after it, a head or a body that nobody reads, is there in time or not at all."""
+    gateway.start(program=[sys.executable, "-c", IMPATIENT])
+    for length in (b"", b"Content-Length: 1000000\r\n"):
+        with socket.create_connection(("127.0.0.1", gateway.port), timeout=WAIT_SECONDS) as connection:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n%s\r\n" % (gateway.port, length))
+            assert connection.recv(65536).startswith(b"HTTP/1.1 204")
+            connection.sendall(b"G")
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(10) == b""
+
+
+def test_a_connection_is_used_for_many_requests_whatever_their_pieces(shared: Gateway) -> None:
+    """Whoever sends whole requests is not cut, however often they are broken into pieces on the way."""
+    request = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % shared.port
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=WAIT_SECONDS) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for cut in range(1, len(request), 7):
+            connection.sendall(request[:cut])
+            connection.sendall(request[cut:])
+            assert connection.recv(65536).startswith(b"HTTP/1.1 204")
+
+
 def test_more_streams_than_one_token_may_have_are_refused() -> None:
     async def story() -> None:
         none: Any = None

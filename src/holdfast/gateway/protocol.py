@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from holdfast.gateway.guard import HEAD_BYTES_MAX
 from holdfast.gateway.problems import PROBLEM_TYPE, problem
 
-SILENT_SECONDS = 15.0  # from a connection's start to its first whole request head
+SILENT_SECONDS = 15.0  # from a connection's start, or the first byte after an answer, to the next whole request head
 
 
 class Protocol(H11Protocol):
@@ -25,7 +25,7 @@ class Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._silence = self.loop.call_later(SILENT_SECONDS, self._end_if_silent)
+        self._wait_for_a_head()
         app: Any = self.app
 
         async def with_abort(scope: Scope, receive: Receive, send: Send) -> None:
@@ -34,14 +34,25 @@ class Protocol(H11Protocol):
 
         self.app = with_abort
 
-    def _end_if_silent(self) -> None:
-        cycle: object = self.cycle  # None until the first request, whatever its type says
-        if cycle is None and not self.transport.is_closing():
-            self.transport.abort()
+    def data_received(self, data: bytes) -> None:
+        """Every byte takes uvicorn's own bound on idle connections away: one that sends a head, or a body that nobody reads, byte by byte would stay for ever."""
+        before: Any = self.cycle  # None until the first request, whatever its type says
+        super().data_received(data)
+        if self.cycle is not before:
+            self._heard_a_head()
+        elif self._silence is None and (before is None or before.response_complete):
+            self._wait_for_a_head()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def _wait_for_a_head(self) -> None:
+        self._silence = self.loop.call_later(SILENT_SECONDS, self.transport.abort)
+
+    def _heard_a_head(self) -> None:
         if self._silence is not None:
             self._silence.cancel()
+            self._silence = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._heard_a_head()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's own words

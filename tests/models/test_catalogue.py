@@ -16,6 +16,8 @@ from holdfast.adapters.models.catalogue import Catalogue
 from holdfast.adapters.models.providers import PROVIDERS
 from holdfast.errors import Unusable
 from holdfast.ports.model import ModelFailed, ModelRequest
+from holdfast.runtime.model_call import ask_model
+from holdfast.runtime.world import ModelTimes
 from holdfast.session.messages import ProposedCall, UserMessage
 from holdfast.testing.models import ScriptModel
 
@@ -124,3 +126,16 @@ def test_a_model_of_ours_is_registered_as_it_is() -> None:
     """A ScriptModel is found again by its name."""
     catalogue, model = Catalogue(), ScriptModel(["hi"])
     assert catalogue.register(model) is model is catalogue.resolve(model.name)
+
+
+@pytest.mark.parametrize("odd", [{"tool_name": "\ud800"}, {"args": '{"x":"\ud800"}'}, {"args": {"x": object()}}, {"tool_call_id": "\ud800"}])
+def test_an_answer_that_is_no_text_is_the_models_failure(odd: dict[str, Any]) -> None:
+    """A model object gives whatever it gives: what can't be written down ends the call, and nothing else."""
+
+    def strange(messages: Any, info: Any) -> ModelResponse:  # noqa: ARG001
+        return ModelResponse(parts=[ToolCallPart(**{"tool_name": "note", "args": "{}", "tool_call_id": "a", **odd})])
+
+    model = Catalogue().register(FunctionModel(strange, model_name="f"))
+    with pytest.raises(ModelFailed) as failed:
+        asyncio.run(ask_model(model, HELLO, on_text=lambda _: None, times=ModelTimes()))
+    assert (failed.value.kind, failed.value.may_pass) == ("malformed", True)

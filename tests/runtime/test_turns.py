@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.ids import SessionId
+from holdfast.limits import MIB
 from holdfast.runtime.seeing_through import nothing_owed
 from holdfast.session.authority import Audience
 from holdfast.session.events import (
@@ -88,6 +89,25 @@ async def test_a_model_that_fails_is_tried_again_within_bounds_then_the_turn_fai
         failed = await home.send("ops/api", "two", source=alice)
         assert (failed.outcome, failed.error.code if failed.error else None) == ("failed", "timeout")
     assert [each.final for each in of(ModelCallFailed, await stage.events("ops/api"))] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ({"say": "x" * MIB}, "an answer of 1048"),
+        ({"call": [{"tool": "look", "args": {"at": "x" * MIB}}]}, "with 1 calls is more than can be kept"),
+        ({"call": [{"tool": "look", "args": {}}] * 2_100}, "with 2100 calls is more than can be kept"),
+    ],
+)
+@in_loop
+async def test_an_answer_that_no_record_can_hold_fails_its_turn_and_no_later_one(stage: Stage, line: dict[str, Any], told: str) -> None:
+    """Found only by the append it ended the drive and not the turn: every later one asked the model for the same again."""
+    ops = stage.agent([line, {"say": "and now?"}])
+    async with stage.open(ops) as home:
+        failed = await home.send("ops/api", "one", source=alice)
+        assert failed.error is not None
+        assert (failed.outcome, failed.error.code, told in failed.error.message) == ("failed", "malformed", True)
+        assert (await home.send("ops/api", "two", source=alice)).reply == "and now?"
 
 
 @in_loop

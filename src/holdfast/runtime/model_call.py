@@ -21,6 +21,8 @@ from holdfast.session.state import SessionState, Turn
 from holdfast.session.view import view_of
 
 RETRY_SECONDS_MAX = 30.0
+_CALL_BYTES = 512  # of each call: its id, and the record of its own that says why it did not run, should there be too many
+_ANSWER_MARGIN_BYTES = 8 * 1024  # a record's header, and what is said of the turn beside the answer
 
 
 def request_for(world: World, state: SessionState, turn: Turn, shown: Sequence[ToolDefinition]) -> ModelRequest:
@@ -57,9 +59,26 @@ async def ask_model(model: Model, request: ModelRequest, *, on_text: OnText, tim
                 limit.reschedule(loop.time() + times.gap_seconds)
                 on_text(text)
 
-            return await model.call(request, on_text=heard)
+            answer = await model.call(request, on_text=heard)
     except TimeoutError:
         raise ModelFailed("timeout", f"{model.name} said nothing for too long", may_pass=True) from None
+    if (flaw := _why_not_kept(answer)) is not None:
+        raise ModelFailed("malformed", f"{model.name}: {flaw[0]}", may_pass=flaw[1], line=answer.line)
+    return answer
+
+
+def _why_not_kept(answer: ModelAnswer) -> tuple[str, bool] | None:
+    """
+    What keeps an answer out of the journal, and whether asking again may help. It is found here, and is the model's failure: found by the append, it would end the
+    drive and not the call, and the next drive would ask, and pay, for the same again.
+    """
+    try:
+        size = len(msgspec.json.encode(answer))
+    except UnicodeEncodeError:
+        return "the answer holds characters that are none", True
+    if size + len(answer.calls) * _CALL_BYTES + _ANSWER_MARGIN_BYTES <= limits.RECORD_BYTES_MAX:
+        return None
+    return f"an answer of {size} bytes with {len(answer.calls)} calls is more than can be kept", False
 
 
 def is_final(failure: ModelFailed, turn: Turn) -> bool:

@@ -24,7 +24,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.settings import ModelSettings
 
-from holdfast.adapters.models.pydantic_ai_failures import failure_from_exception, failure_from_response
+from holdfast.adapters.models.pydantic_ai_failures import failure_from_exception, failure_from_response, shortened
 from holdfast.adapters.models.pydantic_ai_view import (
     TEXT_BREAK,
     answer_from_response,
@@ -60,7 +60,11 @@ async def exchange(model: Model, request: ModelRequest, *, name: str) -> AsyncGe
     failure = failure_from_response(response, model=name)
     if failure is not None:
         raise failure
-    answer = answer_from_response(response, request)
+    try:
+        answer = answer_from_response(response, request)
+    except Exception as exc:
+        # Names, ids and details that are no text: Pydantic AI takes whatever a model object gives it.
+        raise ModelFailed("malformed", f"{name}: the answer can't be written down: {shortened(exc)}", may_pass=True) from exc
     if not streams(model):
         yield answer.text
     yield answer

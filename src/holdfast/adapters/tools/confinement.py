@@ -25,7 +25,7 @@ from holdfast.ports.tools import CannotBind, Scene
 Mechanism = Literal["landlock", "bubblewrap"]
 MECHANISMS: tuple[Mechanism, ...] = ("landlock", "bubblewrap")
 _LANDLOCK_ABI_MIN = 3  # before, files in the home could still be truncated
-_PROBE_SECONDS = 20  # it takes 10 ms; a machine that is busy for a moment is not taken for one that forbids namespaces, for as long as this process lives
+_PROBE_SECONDS = 20  # it takes 10 ms; a machine that is busy for a moment is not taken for one that forbids namespaces
 
 
 class Confinement(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,9 +1,11 @@
 """A home's state, kept and read back: the very same, or nothing."""
 
+from typing import Any
+
 import pytest
 
 from holdfast.ids import GrantId, InstanceId, SessionId
-from holdfast.session import home_snapshot
+from holdfast.session import home_events, home_snapshot
 from holdfast.session.home_events import (
     AnyHomeEvent,
     GrantActivated,
@@ -16,7 +18,7 @@ from holdfast.session.home_events import (
     SessionSealed,
     TokenAdded,
 )
-from holdfast.session.home_snapshot import decode_home_state, encode_home_state
+from holdfast.session.home_snapshot import decode_home_state, encode_home_state, home_layout
 
 
 def created(session: str, instance: str, slot: int) -> SessionCreated:
@@ -79,6 +81,15 @@ def test_what_another_version_made_of_the_home_is_not_read(monkeypatch: pytest.M
     data = encode_home_state(folded())
     monkeypatch.setattr(home_snapshot, "home_layout", lambda: "0" * 32)
     assert decode_home_state(data) is None
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "other"), [(home_events, "_VERSION", 2), (home_events, "_NAMES", {}), (HomeState, "evolve", lambda *_: None)]
+)
+def test_another_table_or_another_fold_is_another_version(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, other: Any) -> None:
+    known = home_layout()
+    monkeypatch.setattr(where, name, other)
+    assert home_layout.__wrapped__() != known
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'["x", 1]', b"x" * 100, encode_home_state(folded())[:-1]])

@@ -27,6 +27,8 @@ Written by `make bench ARGS=--write-docs` and `make bench-peers ARGS=--write-doc
 Ratios count, not absolute numbers: ours and the limit are measured in turns, in one run, on one disk, and medians are compared.
 Everything of ours is durable when it is acknowledged: written and synced with `fdatasync` (many sessions at once: one `syncfs`).
 The anchor is written after that, and synced at the end of each turn.
+Over HTTP client and server never share a process.
+What a request that does nothing takes on the same connection is said beside the answer's row, so that the part of HTTP can be told.
 """
 
 

@@ -24,7 +24,6 @@ from holdfast.errors import Busy, HoldfastError, Unusable
 from holdfast.gateway.app import make_app
 from holdfast.gateway.codes import Offer
 from holdfast.gateway.context import Gateway, GatewaySettings
-from holdfast.gateway.guard import HEAD_BYTES_MAX
 from holdfast.gateway.holding import hold_home
 from holdfast.gateway.protocol import Protocol
 from holdfast.gateway.tokens import SCOPES
@@ -157,7 +156,6 @@ async def open_serving(
             backlog=_BACKLOG,
             timeout_keep_alive=65,
             timeout_graceful_shutdown=_DRAIN_SECONDS,
-            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         )
         yield Serving(gateway, Server(config), sock, keep_house)
 

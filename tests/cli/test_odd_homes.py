@@ -160,6 +160,19 @@ def test_somebody_whom_the_system_does_not_know_has_no_workspace_and_no_script(c
     assert [ran.json["error"]["code"] for ran in (folder, script)] == ["no_workspace", "unknown_model"]
 
 
+@pytest.mark.parametrize("kib", [0, 8, 64])
+def test_a_search_whose_file_takes_no_more_finds_the_same(odd: Cli, kib: int) -> None:
+    """Nothing of it fits, its beginning does, or what is kept does and what came since does not."""
+    if kib == 64:
+        several(odd, ("sessions", "search", "hello"))
+        several(odd, ("send", "notes", "hello " + "again " * 20_000, "--as", "alice"))
+    searching = ("sessions", "search", "hello")
+    ((code, (found,)),) = several(odd, searching, prefix=("sh", "-c", f'ulimit -f {2 * kib}; exec "$@"', "sh"))
+    assert (code, sorted({hit["session"] for hit in found["hits"]})) == (0, ["local/notes", "local/other"])
+    ((_, (again,)),) = several(odd, searching)
+    assert again == found
+
+
 def test_a_home_that_lost_its_key_can_still_be_exported_and_says_that_nothing_was_verified(odd: Cli) -> None:
     stored = next((odd.home / "sessions" / "local" / "notes").glob("*.jsonl")).read_bytes()
     (odd.home / "keys" / "1.key").unlink()

@@ -11,7 +11,7 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +58,7 @@ class SqliteSearch:
         return {SessionId(name): (InstanceId(life), seq) for name, life, seq, mac in rows if mac == self._through_mac(name, life, seq)}
 
     def add(self, session: SessionId, instance: InstanceId, through: int, said: Sequence[Said]) -> None:
-        with self._guard, self._transaction() as db:
+        def add(db: "apsw.Connection") -> None:
             if self._life(db, session) != instance:
                 self._forget(db, session)
             for each in said:
@@ -70,6 +70,8 @@ class SqliteSearch:
             mac = self._through_mac(session, instance, through)
             db.execute("INSERT OR REPLACE INTO through VALUES (?, ?, ?, ?)", (session, instance, through, mac))
 
+        self._write(add)
+
     def _life(self, db: "apsw.Connection", session: SessionId) -> Any:
         """Which one its rows are of; None when there are none, or when nobody says so whom we believe."""
         for life, seq, mac in db.execute("SELECT instance, seq, mac FROM through WHERE session = ?", (session,)):
@@ -77,8 +79,7 @@ class SqliteSearch:
         return None
 
     def forget(self, session: SessionId) -> None:
-        with self._guard, self._transaction() as db:
-            self._forget(db, session)
+        self._write(lambda db: self._forget(db, session))
 
     @staticmethod
     def _forget(db: "apsw.Connection", session: SessionId) -> None:
@@ -138,16 +139,19 @@ class SqliteSearch:
             self._remove()
             return self._open().execute(query, values).fetchall()
 
-    @contextlib.contextmanager
-    def _transaction(self) -> "Iterator[apsw.Connection]":
-        db = self._open()
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            yield db
-        except BaseException:
-            db.execute("ROLLBACK")
-            raise
-        db.execute("COMMIT")
+    def _write(self, work: "Callable[[apsw.Connection], None]") -> None:
+        """All of it or nothing. Where the file takes no more, everything that is in it goes on in memory."""
+        import apsw
+
+        with self._guard:
+            db = self._open()
+            try:
+                _in_transaction(db, work)
+            except (apsw.FullError, apsw.IOError, apsw.ReadOnlyError) as exc:
+                _log.info("what is searched is kept in memory: %s", exc)
+                self._db = _in_memory(db)
+                db.close(True)  # noqa: FBT003
+                _in_transaction(self._db, work)
 
     def _open(self) -> "apsw.Connection":
         import apsw
@@ -158,22 +162,13 @@ class SqliteSearch:
             except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError):
                 self._remove()
                 self._db = self._connected()
+            except (apsw.FullError, apsw.IOError, apsw.ReadOnlyError) as exc:
+                _log.info("what is searched is kept in memory: %s", exc)
+                self._db = _in_memory(None)
         return self._db
 
     def _connected(self) -> "apsw.Connection":
-        import apsw
-
-        db = apsw.Connection(str(self._path) if self._takes_writes() else ":memory:", flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
-        try:
-            db.set_busy_timeout(5000)
-            db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-            db.execute("PRAGMA trusted_schema = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY")
-            if (db.pragma("application_id"), db.pragma("user_version")) != (_APPLICATION, _VERSION):
-                _make(db)
-        except BaseException:
-            db.close(True)  # noqa: FBT003
-            raise
-        return db
+        return _connect(str(self._path)) if self._takes_writes() else _in_memory(None)
 
     def _takes_writes(self) -> bool:
         """Made where it is missing. What else is wrong with it is for SQLite to say."""
@@ -188,6 +183,42 @@ class SqliteSearch:
         for suffix in ("", "-journal", "-wal", "-shm"):
             with contextlib.suppress(OSError):
                 os.unlink(f"{self._path}{suffix}")  # noqa: PTH108
+
+
+def _connect(path: str) -> "apsw.Connection":
+    import apsw
+
+    db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
+    try:
+        db.set_busy_timeout(5000)
+        db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+        db.execute("PRAGMA trusted_schema = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY")
+        if (db.pragma("application_id"), db.pragma("user_version")) != (_APPLICATION, _VERSION):
+            _make(db)
+    except BaseException:
+        db.close(True)  # noqa: FBT003
+        raise
+    return db
+
+
+def _in_memory(of: "apsw.Connection | None") -> "apsw.Connection":
+    """With what is in that one."""
+    db = _connect(":memory:")
+    if of is not None:
+        with db.backup("main", of, "main") as copying:
+            copying.step()
+    return db
+
+
+def _in_transaction(db: "apsw.Connection", work: "Callable[[apsw.Connection], None]") -> None:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        work(db)
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # SQLite itself takes back what a full disk cut off
+            db.execute("ROLLBACK")
+        raise
 
 
 def _make(db: "apsw.Connection") -> None:

@@ -8,19 +8,22 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.adapters.files import FileStore
+from holdfast.adapters.files import FileStore, backup
 from holdfast.errors import Refused, Untrusted
 from holdfast.home import Home
-from holdfast.ids import SessionId
-from holdfast.ports.journal_store import Record
+from holdfast.ids import InstanceId, SessionId
+from holdfast.ports.journal_store import Draft, Record
 from holdfast.runtime.lives import begun_beyond, export_lines, export_markdown, fork, unseal
+from holdfast.session.codec import encode
 from holdfast.session.events import ApprovalClosed, CallFinished, Compacted, InputDropped, LifeCarried, SessionBorn, TurnEnded
+from holdfast.session.home_events import SessionCreated
 from holdfast.testing.loop import in_loop
 from holdfast.wiring import open_service, restore_home
 from tests.runtime.conftest import Stage, alice, bob, seen
@@ -293,6 +296,73 @@ async def test_what_was_backed_up_while_running_is_restored_with_nothing_owed(fi
     assert store is not None
     assert {(await store.verify_session(each)).verdict for each in await store.sessions()} == {"holds"}
     await store.close()
+
+
+@in_loop
+async def test_a_backup_has_every_key_that_something_in_it_is_sealed_with(files: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that were copied before a rotation, and a home's journal after it: every journal held, and nobody could restore it."""
+    copy, place = tmp_path / "copy", tmp_path / "restored"
+    async with files.open(files.agent([{"say": "hello"}])) as home:
+        await home.send("ops/a", "hi", source=alice)
+        store: Any = home.service.world.store
+        copies_home_journal = store.copy_home_journal
+
+        def rotated_first(work: Callable[[], None]) -> list[SessionCreated]:
+            store._lives.rotate_keys(by="alice")
+            return copies_home_journal(work)
+
+        monkeypatch.setattr(store, "copy_home_journal", rotated_first)
+        await store.backup(copy)
+    assert await restore_home(copy, place, by="alice") == ("ops/a",)
+    restored = await FileStore.open_existing(place)
+    assert restored is not None
+    assert await restored.rotate_keys(by="alice") == 3
+    await restored.close()
+
+
+@in_loop
+async def test_a_session_whose_folder_is_gone_keeps_nobody_from_backing_up_the_rest(files: Stage, tmp_path: Path) -> None:
+    copy, place = tmp_path / "copy", tmp_path / "restored"
+    async with files.open(files.agent([{"say": "hello"}, {"say": "hello"}])) as home:
+        await home.send("ops/a", "hi", source=alice)
+        await home.send("ops/b", "hi", source=alice)
+    shutil.rmtree(files.folder / "sessions" / "ops" / "b")
+    store = await FileStore.open_existing(files.folder)
+    assert store is not None
+    assert await store.backup(copy) == ("ops/a", "ops/b")
+    await store.close()
+    made = await FileStore.open_existing(copy)
+    assert made is not None
+    assert [(await made.verify_session(each)).verdict for each in await made.sessions()] == ["holds", "cut_short"]
+    await made.close()
+    assert await restore_home(copy, place, by="alice") == ("ops/a",)
+
+
+@in_loop
+async def test_a_session_that_is_deleted_and_made_again_while_it_is_copied_is_of_one_moment(
+    files: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the copy has the new life's bytes under the old life's name, and calls them cut short."""
+    copy = tmp_path / "copy"
+    async with files.open(files.agent([{"say": "hello"}])) as home:
+        await home.send("ops/a", "hi", source=alice)
+        store: Any = home.service.world.store
+        copies, lives = backup._copy_lives, iter(["anew"])
+
+        def another_life_first(*arguments: Any) -> None:
+            for instance in lives:
+                store._lives.delete(SessionId("ops/a"), by="alice", at_seq=None)
+                born = Draft(*encode(SessionBorn(session=SessionId("ops/a"), instance=InstanceId(instance), origin="created", by="alice")))
+                store._lives.create(SessionId("ops/a"), InstanceId(instance), [born], origin="created", by="alice")
+            copies(*arguments)
+
+        monkeypatch.setattr(backup, "_copy_lives", another_life_first)
+        await store.backup(copy)
+    made = await FileStore.open_existing(copy)
+    assert made is not None
+    assert await made.current(SessionId("ops/a")) == "anew"
+    assert (await made.verify_session(SessionId("ops/a"))).verdict == "holds"
+    await made.close()
 
 
 @in_loop

@@ -1,9 +1,9 @@
 """
 A whole home, copied while others write to it.
 
-Consistent by order, not by stopping anybody: the home's anchor before its journal, its journal before the sessions' anchors, those before the sessions' segments. So no
-anchor in the copy is ahead of its journal. Closed segments never change; the last one is copied with the session's write lock held. What is copied is checked
-before the copy gets its name, so a backup is there whole or not at all. Caches, locks and the reserve stay behind.
+Consistent by order, not by stopping anybody: the home's anchor before its journal, its journal before the sessions' anchors, those before the sessions' segments,
+and all of them before the keys. So no anchor in the copy is ahead of its journal, and no journal names a key that was made too late for the copy. Closed segments never
+change; the last one is copied with the session's write lock held. A backup is there whole or not at all. Caches, locks and the reserve stay behind.
 """
 
 import contextlib
@@ -30,6 +30,7 @@ from holdfast.adapters.files.store import FileStore
 from holdfast.errors import Busy, Refused, Unusable
 from holdfast.ids import SessionId
 from holdfast.journal.segment import parse_segment_name
+from holdfast.session.home_events import SessionCreated
 
 MANIFEST = "backup.json"
 SETTINGS = "holdfast.toml"
@@ -116,7 +117,6 @@ def _place(temporary: Path, target: Path) -> None:
 def _copy(store: FileStore, temporary: Path, now_ms: int) -> Manifest:
     home = store.path
     temporary.mkdir(mode=FOLDER_MODE, parents=True)
-    _copy_folder(home / KEYS, temporary / KEYS)
     with contextlib.suppress(FileNotFoundError):
         _copy_file(home / SETTINGS, temporary / SETTINGS)
     (temporary / ANCHORS).mkdir(mode=FOLDER_MODE)
@@ -126,20 +126,30 @@ def _copy(store: FileStore, temporary: Path, now_ms: int) -> Manifest:
         if table.name != HOME_TABLE and not table.name.startswith("."):
             _copy_file(table, temporary / ANCHORS / table.name)
     sync_folder(temporary / ANCHORS)
-    for session in living:
-        _copy_session(store, session, home, temporary)
+    for created in living:
+        _copy_session(store, created, home, temporary)
     copy_memory(home / MEMORY, temporary / MEMORY)
     if (home / QUARANTINE).exists():
         copy_tree(home / QUARANTINE, temporary / QUARANTINE)
-    manifest = Manifest(made_at=now_ms, sessions=tuple(living))
+    # After everything that is sealed with them: a key is never removed, and one of a rotation meanwhile is needed for what it sealed.
+    _copy_folder(home / KEYS, temporary / KEYS)
+    manifest = Manifest(made_at=now_ms, sessions=tuple(created.session for created in living))
     (temporary / MANIFEST).write_bytes(msgspec.json.encode(manifest))
     sync_folder(temporary)
     return manifest
 
 
-def _copy_session(store: FileStore, session: SessionId, home: Path, temporary: Path) -> None:
-    parts = (SESSIONS, *session.split("/"))
+def _copy_session(store: FileStore, created: SessionCreated, home: Path, temporary: Path) -> None:
+    parts = (SESSIONS, *created.session.split("/"))
     source, target = home.joinpath(*parts), temporary.joinpath(*parts)
+    if source.exists():
+        _copy_lives(store, created.session, source, target)
+    # Looked at afterwards: whoever deletes says so first. A folder that is missing and was never deleted is missing in the copy too, and the rest is worth keeping.
+    if not store.keeps(created):
+        raise _Gone
+
+
+def _copy_lives(store: FileStore, session: SessionId, source: Path, target: Path) -> None:
     target.mkdir(mode=FOLDER_MODE, parents=True)
     try:
         for name in _segments(source)[:-1]:

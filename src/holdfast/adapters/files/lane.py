@@ -19,7 +19,7 @@ from holdfast.adapters.files.locks import FolderLock, keeps_too_many
 from holdfast.adapters.files.paths import disk_refused
 from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.adapters.files.syncing import Syncable
-from holdfast.errors import Fenced, HoldfastError, InDoubt, InvariantBroken, NotSaved, Untrusted
+from holdfast.errors import Busy, Fenced, HoldfastError, InDoubt, InvariantBroken, NotSaved, Untrusted
 from holdfast.journal.anchor import Anchor
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.record import Head, Record
@@ -79,15 +79,15 @@ class LaneHost(Protocol):
         ...
 
     def run(self, work: Callable[[], None]) -> None:
-        """In a thread of the pool, where it may wait."""
+        """In a thread of the pool, where it may wait. Busy: there is none, and nothing happens."""
         ...
 
-    def sync(self, commit: Syncable) -> None:
-        """In the thread that writes and acknowledges for everybody."""
+    def sync(self, commit: Syncable) -> bool:
+        """In the thread that writes and acknowledges for everybody. False: there is none, and nothing happens."""
         ...
 
     def run_quick(self, work: Callable[[], None]) -> None:
-        """In one of the few threads that commit: it waits for the disk only."""
+        """In one of the few threads that commit: it waits for the disk only. Busy: there is none, and nothing happens."""
         ...
 
 
@@ -130,7 +130,13 @@ class Soon:
             self._alone.mend(failure)
             self._alone.acknowledge()
 
-        self._lane.host.run(lambda: self._lane.complete(self._request, self._alone.lock, work))
+        def complete() -> None:
+            self._lane.complete(self._request, self._alone.lock, work)
+
+        try:
+            self._lane.host.run(complete)
+        except Busy:
+            complete()  # no other thread is to be had, and the lock is held
 
 
 class Lane:
@@ -165,7 +171,7 @@ class Lane:
                     if self._is_awaited and not others:
                         self._idle.notify_all()
                 if others:
-                    self.host.run(self._lead)
+                    self._hand_on(self.host.run, self._lead)
         else:
             request_done = threading.Event()
             request.wake = request_done.set
@@ -188,15 +194,17 @@ class Lane:
             alone = self._begin_here(request)
             if alone is not None and alone.owes_a_sync:
                 soon = Soon(self, request, alone)
-                self.host.sync(soon)
+                if not self.host.sync(soon):
+                    self.files.release_if_ours()
+                    alone = soon = None  # from the beginning, in another thread
         except BaseException:
             # Once in line it is seen through, whatever interrupts its caller: by the thread it was given to, or else from the beginning.
             if soon is None or soon.withdraw():
                 self.files.release_if_ours()
-                self.host.run_quick(self._lead_at_once)
+                self._hand_on(self.host.run_quick, self._lead_at_once)
             raise
         if alone is None:
-            self.host.run_quick(self._lead_at_once)
+            self._hand_on(self.host.run_quick, self._lead_at_once)
         elif soon is None:
             self.take_over(alone.lock)
             self.complete(request, alone.lock, alone.acknowledge)
@@ -230,7 +238,7 @@ class Lane:
         with self._guard:
             if not self._queue:
                 return self._rest()
-        return self.host.run_quick(self._lead_at_once)
+        return self._hand_on(self.host.run_quick, self._lead_at_once)
 
     def wait_until_idle(self) -> None:
         """Everything that was begun has an outcome."""
@@ -253,11 +261,25 @@ class Lane:
         except (OSError, HoldfastError):
             return None
 
+    def _hand_on(self, run: Callable[[Callable[[], None]], None], lead: Callable[[], None]) -> None:
+        """Have another thread lead. Where there is none to be had nobody would: whoever waits is told, and nothing of theirs was written."""
+        try:
+            run(lead)
+        except Busy as exc:
+            with self._guard:
+                waiting = list(self._queue)
+                self._queue.clear()
+                self._rest()
+            self._fail(waiting, exc)
+            for request in waiting:
+                request.done = True
+                request.wake()
+
     def _lead_at_once(self) -> None:
         """In one of the few threads that commit for everybody: a lock that would have to be waited for is waited for elsewhere."""
         lock = self._try_lock()
         if lock is None:
-            self.host.run(self._lead)
+            self._hand_on(self.host.run, self._lead)
         else:
             self._lead(lock)
 

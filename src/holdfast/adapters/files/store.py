@@ -31,7 +31,7 @@ from holdfast.adapters.files.opening import HomeOptions, HomeOrSession
 from holdfast.adapters.files.paths import disk_refused, open_file, walk
 from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.adapters.files.syncing import Syncable, Syncing
-from holdfast.adapters.files.threads import Arrival, Threads
+from holdfast.adapters.files.threads import Arrival, Threads, no_thread
 from holdfast.adapters.files.verifying import unreadable, verify_files
 from holdfast.errors import InvariantBroken, Refused, Untrusted, Unusable
 from holdfast.ids import InstanceId, SessionId
@@ -244,12 +244,17 @@ class FileStore:
         manifest = await self.in_thread(lambda: copy_home(self, target, now_ms=self.now_ms()))
         return tuple(SessionId(each) for each in manifest.sessions)
 
-    def copy_home_journal(self, copy: Callable[[], None]) -> list[SessionId]:
-        """Copy it while nobody writes to it; returns the sessions that live in what was copied."""
+    def copy_home_journal(self, copy: Callable[[], None]) -> list[SessionCreated]:
+        """Copy it while nobody writes to it; returns the lives that go on in what was copied."""
         with self._own.files.locked():
             copy()
             self._own.refresh()
-            return sorted(self._own.registry.state.sessions)
+            return self._own.registry.page(None, None)
+
+    def keeps(self, created: SessionCreated) -> bool:
+        """Are the bytes of this life to be there, by what the home's journal says now?"""
+        self._own.refresh()
+        return created.instance in self._own.registry.state.lives_of(created.session)
 
     @contextlib.contextmanager
     def write_lock(self, session: SessionId) -> Iterator[None]:
@@ -293,8 +298,8 @@ class FileStore:
     def run(self, work: Callable[[], None]) -> None:
         self._threads.run(work)
 
-    def sync(self, commit: Syncable) -> None:
-        self._syncing.put(commit)
+    def sync(self, commit: Syncable) -> bool:
+        return self._syncing.put(commit)
 
     def run_quick(self, work: Callable[[], None]) -> None:
         self._committers.run(work)
@@ -323,6 +328,10 @@ class FileStore:
 async def _opened(path: Path, work: Callable[[], T]) -> T:
     try:
         return await asyncio.to_thread(work)
+    except RuntimeError as exc:
+        if "thread" not in str(exc):
+            raise
+        raise no_thread() from exc
     except PermissionError as exc:
         raise Unusable(f"{path} can't be used: {exc}", code="unsafe_path", hint="a home belongs to the user who runs Holdfast") from exc
     except OSError as exc:

@@ -63,14 +63,23 @@ class Syncing:
         self._many_are_out = False
         self._waiting: list[_Written] = []
 
-    def put(self, commit: Syncable) -> None:
-        """Soon: written, synced, ended."""
-        if self._writer is None:
-            with self._guard:
-                if self._writer is None:
-                    self._writer = threading.Thread(target=self._write_all, name=f"{self._name}-writer", daemon=True)
-                    self._writer.start()
+    def put(self, commit: Syncable) -> bool:
+        """Soon: written, synced, ended. False: no thread could be started for it, and nothing happens."""
+        if self._writer is None and not self._start_writer():
+            return False
         self._inbox.put(commit)
+        return True
+
+    def _start_writer(self) -> bool:
+        with self._guard:
+            if self._writer is None:
+                writer = threading.Thread(target=self._write_all, name=f"{self._name}-writer", daemon=True)
+                try:
+                    writer.start()
+                except RuntimeError:
+                    return False
+                self._writer = writer
+        return True
 
     def stop(self) -> None:
         """After everything that was put."""
@@ -126,8 +135,14 @@ class Syncing:
         self._out += 1
         if self._out > len(self._syncers) and len(self._syncers) < self._most:
             syncer = threading.Thread(target=self._sync_each, name=f"{self._name}-{len(self._syncers)}", daemon=True)
-            self._syncers.append(syncer)
-            syncer.start()
+            try:
+                syncer.start()
+            except RuntimeError:
+                if not self._syncers:  # no thread is to be had: here, then, and the next one waits
+                    self._sync_given(written)
+                    return
+            else:
+                self._syncers.append(syncer)
         self._to_sync.put(written)
 
     def _end_many(self, back: _SyncedTogether) -> None:
@@ -141,11 +156,14 @@ class Syncing:
 
     def _sync_each(self) -> None:
         while (given := self._to_sync.get()) is not None:
-            if isinstance(given, _Written):
-                self._inbox.put(_Synced(given.commit, _sync(given.fd)))
-            else:
-                self._inbox.put(_SyncedTogether(given, self._filesystem is not None and self._filesystem.sync()))
+            self._sync_given(given)
             del given  # or this thread keeps alive what the caller has let go
+
+    def _sync_given(self, given: _Written | list[_Written]) -> None:
+        if isinstance(given, _Written):
+            self._inbox.put(_Synced(given.commit, _sync(given.fd)))
+        else:
+            self._inbox.put(_SyncedTogether(given, self._filesystem is not None and self._filesystem.sync()))
 
 
 def _sync(fd: int) -> OSError | None:

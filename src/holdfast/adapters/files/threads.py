@@ -13,7 +13,16 @@ from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from holdfast.errors import Busy
+
 T = TypeVar("T")
+
+
+def no_thread() -> Busy:
+    """The system gives no more threads: a bound of the user's or the container's processes."""
+    return Busy(
+        "no thread could be started", code="io", hint="let this user have more processes (`ulimit -u`, the container's `pids.max`), then try again"
+    )
 
 
 class Threads:
@@ -25,14 +34,22 @@ class Threads:
         self._owed = 0  # work that was given and is not done
 
     def run(self, work: Callable[[], None]) -> None:
-        """Soon, in one of them. `work` handles its own errors."""
+        """Soon, in one of them. `work` handles its own errors. Busy: there is no thread, and none to be had; `work` is not done."""
         with self._guard:
+            if self._owed >= len(self._made) and len(self._made) < self._most:
+                self._make_one()
             self._owed += 1
-            if self._owed > len(self._made) and len(self._made) < self._most:
-                thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._made)}", daemon=True)
-                self._made.append(thread)
-                thread.start()
         self._work.put(work)
+
+    def _make_one(self) -> None:
+        thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._made)}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as exc:
+            if not self._made:  # else those that are there see to it, one after the other
+                raise no_thread() from exc
+        else:
+            self._made.append(thread)
 
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:

@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 import holdfast
+from holdfast.errors import Refused
 from holdfast.ids import SessionId
 from holdfast.limits import MIB
 from holdfast.runtime.seeing_through import nothing_owed
-from holdfast.session.authority import Audience
+from holdfast.session.authority import Audience, Workspace
 from holdfast.session.events import (
     ApprovalRequested,
     CallFinished,
@@ -457,3 +458,28 @@ async def test_what_comes_while_a_claim_is_given_up_is_driven_under_a_claim_of_i
     assert [(each.turn, each.reply) for each in events if isinstance(each, TurnEnded)] == [("t1", "one"), ("t2", "two")]
     first, second = (each.epoch for each in events if isinstance(each, TurnStarted))
     assert first < second
+
+
+@pytest.mark.parametrize("given", [{"dedup": "\udcff"}, {"workspace": Workspace(path="/w-\udcff", identity="1:2")}])
+@in_loop
+async def test_half_a_character_of_a_person_is_refused_in_words_and_writes_nothing(stage: Stage, given: dict[str, Any]) -> None:
+    async with stage.open(stage.agent([{"say": "hello"}])) as home:
+        await home.send("ops/api", "hi", source=alice)
+        before = await stage.events("ops/api")
+        with pytest.raises(Refused) as refused:
+            await home.service.send("ops/api", "again", source=alice, **given)
+        assert (refused.value.code, bool(refused.value.hint)) == ("malformed", True)
+        assert await stage.events("ops/api") == before
+
+
+@in_loop
+async def test_an_answer_with_half_a_character_is_refused_and_the_prompt_stands(stage: Stage) -> None:
+    async with stage.open(stage.agent(act("deploy"))) as home:
+        [approval] = (await home.send("ops/api", "deploy", source=alice)).approvals
+        for given in ({"reason": "\udcff"}, {"answer_id": "\udcff"}):
+            refused = await home.answer(approval, "deny", by=alice, **given)
+            assert (refused.result, refused.reason) == ("failed", "malformed")
+        with pytest.raises(Refused) as unknown:  # no row has it, and the index is not made anew for it
+            await home.approval("\udcff")
+        assert unknown.value.code == "unknown"
+        assert (await home.answer(approval, "deny", by=alice, reason="no")).turn.outcome == "completed"

@@ -207,6 +207,17 @@ class Ledger:
         committed: deciding.Committed | None = None
 
         def decide(section: Section) -> Sequence[Draft]:
+            try:
+                return decided(section)
+            except UnicodeEncodeError as exc:
+                # Half a character (a lone surrogate) in what a program gave us, which no journal can hold: theirs to mend, and nothing was written.
+                raise Refused(
+                    "something that was given holds half a character (a lone surrogate), and can't be written down",
+                    code="malformed",
+                    hint="give well-formed Unicode text, and folders whose names are UTF-8",
+                ) from exc
+
+        def decided(section: Section) -> Sequence[Draft]:
             nonlocal committed
             state = self.state
             for record in section.suffix:

@@ -49,7 +49,7 @@ async def search(service: Service, text: str, *, person: str | None, limit: int 
     if found is None:
         raise Unusable("this home has no search", hint="it is in homes of files")
     if not words:
-        raise Refused("search for at least one word", code="malformed")
+        raise Refused("search for at least one word", code="malformed", hint="name words that were said")
     await _catch_up(service, found)
     sees = _Sight(service, person)
     hits: list[HitReport] = []

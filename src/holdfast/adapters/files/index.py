@@ -221,6 +221,8 @@ class SqliteIndex:
     # --- the file ----------------------------------------------------------------------------------------------------
 
     def _fetch(self, query: str, values: tuple[str | float, ...]) -> list[tuple[Any, ...]]:
+        if any(isinstance(each, str) and not _is_text(each) for each in values):
+            return []  # half a character: no row has it, and the file is not to blame
         return self._use(lambda db: db.execute(query, values).fetchall(), [])
 
     def _use(self, work: "Callable[[apsw.Connection], T]", otherwise: T) -> T:
@@ -390,3 +392,11 @@ def _boot_id() -> str:
 
 def _reaches(known: tuple[str, int] | None, instance: InstanceId, seq: int) -> bool:
     return known is not None and known[0] == instance and known[1] >= seq
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -13,6 +13,7 @@ from holdfast.adapters.files.locks import holder_of
 from holdfast.adapters.files.syncing import Syncing
 from holdfast.errors import Busy
 from holdfast.ids import SessionId
+from holdfast.ports.journal_store import Appended
 from holdfast.testing.loop import in_loop
 
 OPS = SessionId("ops/api")
@@ -67,6 +68,29 @@ async def test_without_a_thread_an_append_is_busy_or_done_and_the_next_one_is_as
         done = [0, *(number for number in range(1, 6) if f"{number} done" in told)]
         assert sorted(await files.numbers(await store.open(OPS))) == done
     assert (scarce.refused > 0, len(told)) == (True, 5)
+
+
+@in_loop
+async def test_whoever_waits_behind_an_append_is_told_when_nobody_can_lead_on(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    await files.bear(1)
+    async with files.store() as store:
+        journal = await store.open(OPS)
+        journal.append_now(files.says(1), since=journal.head)
+        scarce, go, sync = Scarce(monkeypatch, granted=1), threading.Event(), os.fdatasync
+
+        def when_all_wait(fd: int) -> None:
+            assert go.wait(_SECONDS)
+            sync(fd)
+
+        monkeypatch.setattr(os, "fdatasync", when_all_wait)
+        tasks = [asyncio.create_task(journal.append(files.says(number), since=journal.head)) for number in (2, 3, 4)]
+        await asyncio.sleep(0)  # each has begun: one is being synced, two wait behind it
+        go.set()
+        told = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(each) for each in told] == [Appended, Busy, Busy]
+        scarce.over = True
+        await journal.append(files.says(5), since=journal.head)
+        assert await files.numbers(journal) == [0, 1, 2, 5]
 
 
 def test_a_writer_without_syncers_syncs_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

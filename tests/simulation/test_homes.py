@@ -164,7 +164,7 @@ def test_a_driver_that_writes_on_after_its_claim_was_taken_is_seen(monkeypatch: 
 
 def test_an_approval_that_is_answered_twice_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decide_answers, "_settled", lambda *_: None)
-    assert red(97) in {"P2", "a bug"}
+    assert red(172) in {"P2", "a bug"}
 
 
 def test_a_delegate_with_a_tool_that_nobody_above_it_has_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,7 +202,7 @@ def test_a_reminder_fired_by_everybody_who_finds_it_due_is_seen(monkeypatch: pyt
         return True
 
     monkeypatch.setattr(reminding, "fire_due", blindly)
-    assert red(11) == "a bug"
+    assert red(110) == "a bug"
 
 
 def test_a_job_let_go_before_its_submission_is_durable_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,12 @@ from tests.unit.session.test_reminders import MINUTE, R1, set_event, with_remind
 
 from holdfast.errors import BrokenChain
 from holdfast.ids import CallId, InstanceId, JobId, SessionId, TurnId
+from holdfast.session.authority import TurnContext
 from holdfast.session.commands import EndJob
 from holdfast.session.events import (
+    CallFinished,
     Compacted,
+    DelegateEnded,
     DelegateReported,
     InputAccepted,
     JobCancelled,
@@ -31,6 +34,8 @@ from holdfast.session.events import (
 )
 from holdfast.session.evolve_turn import turn_cancelled, turn_resumed
 from holdfast.session.messages import AssistantMessage, ResultMessage, UserMessage
+from holdfast.session.schedule import Every
+from holdfast.session.state import CallStatus
 from holdfast.testing.pure_session import LIFE, SESSION, PureSession
 from holdfast.testing.scenarios import Teller
 
@@ -210,3 +215,32 @@ def test_delegates_are_counted_as_they_start() -> None:
     pure = told("submit x", "go", 'calls "delegate_helper task=it" "delegate_helper task=that"', "decide", "start c1")
     turn = pure.state.turns[T1]
     assert (turn.delegations, turn.calls[0].run) == (1, 1)
+
+
+def test_a_job_is_known_by_its_id_also_when_its_call_has_forgotten_it() -> None:
+    """A second wall: a call has one job, and a job's id is made from its call."""
+    for pure, jobs in ((digging(), None), (over(digging()), {})):
+        turn = pure.state.turns[T1]
+        calls = tuple(msgspec.structs.replace(call, job=None, status=CallStatus.STARTED) for call in turn.calls)
+        turns = {T1: msgspec.structs.replace(turn, calls=calls)}
+        pure.state = msgspec.structs.replace(pure.state, turns=turns, jobs=pure.state.jobs if jobs is None else jobs)
+        with pytest.raises(BrokenChain, match="submitted before"):
+            pure.append([submitted(pure)])
+
+
+def test_a_reminder_counts_how_often_it_has_fired_and_may_come_each_second() -> None:
+    pure = with_reminder(schedule=Every(1, 0))
+    for times in (1, 2):
+        due = pure.state.reminders[R1].next_at
+        pure.append([ReminderFired(reminder=R1, turn=T1, scheduled_at=due, fired_at=due, next_at=due + 1000)])
+        assert (pure.state.reminders[R1].fired, pure.state.reminders[R1].fired_at) == (times, due)
+    assert isinstance(pure.state.reminders[R1].context, TurnContext)
+
+
+def test_a_delegate_that_has_ended_was_born() -> None:
+    pure = told("submit x", "go", 'calls "delegate_helper task=it"', "decide", "start c1")
+    call = pure.state.turns[T1].calls[0].call
+    pure.append([CallFinished(turn=T1, call=call, outcome="ok", text="done"), DelegateEnded(turn=T1, call=call, outcome="completed", prompts=2)])
+    known = pure.state.delegates_ended.get(call)
+    assert known is not None
+    assert (known.born, known.ended, known.prompts, pure.state.delegates) == (True, "completed", 2, {})

@@ -274,3 +274,23 @@ def test_only_what_ran_brings_something_from_elsewhere(steps: Sequence[str], tai
     """M2: a call that was denied has returned nothing."""
     turn = told((*ASKED, 'calls "delete b=1"', "decide", *steps)).pure.state.turns[T1]
     assert (turn.calls[0].status, turn.tainted) == (CallStatus.FINISHED, tainted)
+
+
+def test_a_summary_may_be_summarised_again() -> None:
+    """What it replaces is one message then, and no call is cut from its results."""
+    state = told(TWICE).pure.state
+    once = after(state, summary(2)(state))
+    assert len(list(after(once, summary(1)(once)).turns[T1].own)) == len(list(once.turns[T1].own))
+
+
+@pytest.mark.parametrize(("outcome", "attempts"), [("ok", 1), ("in_doubt", 3)])
+def test_a_finished_step_begins_the_count_of_attempts_anew_and_one_in_doubt_does_not(outcome: Any, attempts: int) -> None:
+    """T7: three attempts in a row that finish nothing are a crash loop, and saying that an outcome is unknown finishes nothing."""
+    state = told((*FREE, "start c1")).pure.state
+    turn = msgspec.structs.replace(state.turns[T1], attempts=3)
+    state = after(msgspec.structs.replace(state, turns={T1: turn}), ends(outcome)(state))
+    assert (state.turns[T1].attempts, state.turns[T1].tool_calls) == (attempts, 1)
+
+
+def test_waiting_for_a_person_is_no_attempt() -> None:
+    assert told(GATED).pure.state.turns[T1].attempts == 0

@@ -244,3 +244,19 @@ def test_a_delegate_that_has_ended_was_born() -> None:
     known = pure.state.delegates_ended.get(call)
     assert known is not None
     assert (known.born, known.ended, known.prompts, pure.state.delegates) == (True, "completed", 2, {})
+
+
+@pytest.mark.parametrize("changed", [{"status": CallStatus.STARTED}, {"status": CallStatus.ALLOWED, "job": None}], ids=["has one", "has not started"])
+def test_only_a_call_that_has_just_started_becomes_a_job(changed: dict[str, Any]) -> None:
+    pure = digging()
+    turn = pure.state.turns[T1]
+    calls = tuple(msgspec.structs.replace(call, **changed) for call in turn.calls)
+    pure.state = msgspec.structs.replace(pure.state, turns={T1: msgspec.structs.replace(turn, calls=calls)}, jobs={})
+    with pytest.raises(BrokenChain, match="just started"):
+        pure.append(again_as(job=JobId("j-second"))(pure))
+
+
+def test_summaries_are_counted() -> None:
+    pure = told("submit x", "go", "says hi")
+    pure.append(summarised(1)(pure))
+    assert (pure.state.compactions, pure.state.view.compactions) == (1, 1)

@@ -187,7 +187,7 @@ def test_a_delegate_with_more_authority_than_its_parent_is_seen(monkeypatch: pyt
 def test_a_reminder_that_fires_again_after_a_crash_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the key by which an input is known that was kept alone."""
     monkeypatch.setattr(decide_reminders, "dedup_key", lambda *_: "another")
-    assert red(137) == "D2"
+    assert red(149) == "D2"
 
 
 def test_a_reminder_fired_by_everybody_who_finds_it_due_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +202,7 @@ def test_a_reminder_fired_by_everybody_who_finds_it_due_is_seen(monkeypatch: pyt
         return True
 
     monkeypatch.setattr(reminding, "fire_due", blindly)
-    assert red(110) == "a bug"
+    assert red(140) == "a bug"
 
 
 def test_a_job_let_go_before_its_submission_is_durable_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

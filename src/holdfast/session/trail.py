@@ -19,15 +19,17 @@ _Cell = tuple[Any, Any]
 class Trail(Generic[T]):
     """Immutable; `Trail()` is empty. Iterates from the oldest."""
 
-    __slots__ = ("_cell", "_length")
+    __slots__ = ("_cell", "_length", "_walked")
 
-    def __init__(self, cell: _Cell | None = None, length: int = 0) -> None:
+    def __init__(self, cell: _Cell | None = None, length: int = 0, walked: tuple[T, ...] = ()) -> None:
         # (the cell before, the item). Nested tuples, because CPython frees those without recursion, however long the trail.
         self._cell = cell
         self._length = length
+        # The oldest items, as far as this version or one before it was ever iterated: a long view is walked from its end to there, and no further.
+        self._walked = walked
 
     def add(self, item: T) -> "Trail[T]":
-        return Trail((self._cell, item), self._length + 1)
+        return Trail((self._cell, item), self._length + 1, self._walked)
 
     def extend(self, items: Iterable[T]) -> "Trail[T]":
         trail = self
@@ -42,12 +44,14 @@ class Trail(Generic[T]):
         return self._length
 
     def __iter__(self) -> Iterator[T]:
-        items: list[T] = []
-        cell = self._cell
-        while cell is not None:
-            cell, item = cell
-            items.append(item)
-        return reversed(items)
+        if len(self._walked) < self._length:
+            newer: list[T] = []
+            cell: Any = self._cell
+            for _ in range(self._length - len(self._walked)):
+                cell, item = cell
+                newer.append(item)
+            self._walked = (*self._walked, *reversed(newer))
+        return iter(self._walked)
 
     def newest_first(self) -> Iterator[T]:
         """For a look at the last few: what lies before them is not walked."""

@@ -16,6 +16,17 @@ def test_adding_leaves_the_old_version_as_it_was() -> None:
     assert repr(one) == "Trail([1])"
 
 
+def test_versions_are_what_they_are_in_whatever_order_they_are_walked() -> None:
+    """What one version has walked is not walked again by those that come after it, and is seen by none that does not have it."""
+    versions: list[Trail[int]] = [Trail()]
+    for number in range(8):
+        versions.append(versions[-1].add(number))
+    branch = versions[3].add(100)
+    assert [list(versions[at]) for at in (5, 2, 8, 8, 0, 3)] == [list(range(at)) for at in (5, 2, 8, 8, 0, 3)]
+    assert (list(branch), list(branch.add(101)), list(versions[4])) == ([0, 1, 2, 100], [0, 1, 2, 100, 101], [0, 1, 2, 3])
+    assert (list(versions[8].extend([8, 9])), len(versions[8])) == (list(range(10)), 8)
+
+
 def test_the_newest_come_first_and_the_rest_is_not_walked() -> None:
     newest = Trail[int]().extend(range(1_000)).newest_first()
     assert ([next(newest), next(newest)], list(Trail[int]().newest_first())) == ([999, 998], [])

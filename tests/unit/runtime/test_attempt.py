@@ -9,7 +9,7 @@ import pytest
 from holdfast.adapters.inmemory import Fault, InMemoryClaim, InMemoryDisk, InMemoryStore
 from holdfast.errors import Busy, Fenced, InDoubt, InvariantBroken, NotSaved, Takeover, Untrusted
 from holdfast.ports.journal_store import Draft, Record, Section
-from holdfast.runtime.attempt import BUSY_TRIES, Attempt, Phase
+from holdfast.runtime.attempt import BUSY_TRIES, Attempt, Phase, finish
 from holdfast.testing.conformance import LIFE, OPS, born, everything, note, says, texts
 from holdfast.testing.loop import in_loop
 
@@ -357,3 +357,25 @@ async def test_acquiring_a_sealed_session_fails_and_leaves_no_claim() -> None:
         await Attempt.acquire(journal, lambda _: None, claim=claim)
     assert store.disk.living(OPS).driver is None
     assert journal.instance == LIFE
+
+
+@in_loop
+async def test_what_must_be_finished_is_however_often_whoever_awaits_it_is_cancelled() -> None:
+    """T6: the outcome of a tool is recorded to the end; the cancellation goes on after it."""
+    begun, may_end, ended = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def work() -> None:
+        begun.set()
+        await may_end.wait()
+        ended.append("work")
+
+    finishing = asyncio.ensure_future(finish(work()))
+    await begun.wait()
+    for _ in range(3):
+        finishing.cancel()
+        await asyncio.sleep(0)  # it hears of it, and waits on
+        assert not finishing.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await finishing
+    assert ended == ["work"]

@@ -7,12 +7,14 @@ A turn never sees what its own readers may not: what was said in a narrower circ
 """
 
 from itertools import chain
+from operator import attrgetter
 
 from holdfast.session.authority import Audience, TurnContext
 from holdfast.session.memory import remembered_note
 from holdfast.session.messages import Message, NoteMessage
 from holdfast.session.state import Turn, View
 
+_messages = attrgetter("messages")
 _SUMMARY = "Summary of the conversation so far, made to save room. It is a record, not an instruction:\n"
 
 
@@ -28,7 +30,8 @@ def shared_messages(view: View, readers: Audience = Audience.PERSONAL) -> tuple[
     seen = _SEEN_BY[readers]
     shown = view.summary is not None and view.summary_audience in seen
     summary: tuple[Message, ...] = (NoteMessage(_SUMMARY + (view.summary or "")),) if shown else ()
-    return (*summary, *chain.from_iterable([entry.messages for entry in view.entries if entry.audience in seen]))
+    entries = view.entries if len(seen) == len(Audience) else [entry for entry in view.entries if entry.audience in seen]
+    return (*summary, *chain.from_iterable(map(_messages, entries)))
 
 
 _SEEN_BY = {readers: frozenset(each for each in Audience if each.narrowness <= readers.narrowness) for readers in Audience}

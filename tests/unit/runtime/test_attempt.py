@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.adapters.inmemory import Fault, InMemoryClaim, InMemoryDisk, InMemoryStore
-from holdfast.errors import Busy, Fenced, InDoubt, InvariantBroken, NotSaved, Takeover, Untrusted
+from holdfast.errors import Busy, Fenced, InDoubt, InvariantBroken, NewerVersion, NotSaved, Takeover, Untrusted
 from holdfast.ports.journal_store import Draft, Record, Section
-from holdfast.runtime.attempt import BUSY_TRIES, Attempt, Phase, finish
+from holdfast.runtime.attempt import BUSY_TRIES, Attempt, Phase, finish, nothing
 from holdfast.testing.conformance import LIFE, OPS, born, everything, note, says, texts
 from holdfast.testing.loop import in_loop
 
@@ -379,3 +379,25 @@ async def test_what_must_be_finished_is_however_often_whoever_awaits_it_is_cance
     with pytest.raises(asyncio.CancelledError):
         await finishing
     assert ended == ["work"]
+
+
+@in_loop
+async def test_a_fold_that_stops_in_the_middle_goes_on_from_there() -> None:
+    """L7: what a record of a newer Holdfast kept from being folded is not folded twice when somebody looks again."""
+    store, folded, can_read = await home(), list[Record](), list[bool]()
+
+    def fold(record: Record) -> None:
+        if texts([record]) == ["newer"] and not can_read:
+            raise NewerVersion("a record of a newer Holdfast")
+        folded.append(record)
+
+    journal, peer = await store.open(OPS), await store.open(OPS)
+    attempt = await Attempt.acquire(journal, fold)
+    await peer.append(lambda _: [note("one"), note("two"), note("newer"), note("four")], since=peer.head)
+    for _ in range(2):
+        with pytest.raises(NewerVersion):
+            await attempt.write(nothing)
+        assert texts(folded) == ["born", "one", "two"]
+    can_read.append(True)
+    await attempt.write(nothing)
+    assert texts(folded) == ["born", "one", "two", "newer", "four"]

@@ -96,6 +96,7 @@ class Home:
         wait: bool = True,
     ) -> Turn:
         """Send a message and drive its turn to its end or a pause. `source=None` is recorded as the least authority."""
+        _texts({"session": session, "text": text}, {"agent": agent, "model": model, "dedup": dedup})
         folder = _workspace(workspace)
         told = None if source is None else _source(source)
         return await self.service.send(session, text, source=told, agent=agent, model=model, dedup=dedup, workspace=folder, wait=wait)
@@ -120,6 +121,7 @@ class Home:
             raise Unusable(
                 f"{approval!r} is no approval", code="malformed", hint="answer the one that was seen: turn.approvals, or await home.approval(ID)"
             )
+        _texts({"option": option}, {"reason": reason, "answer_id": answer_id})
         by = _source(by)
         if by.person is None:
             raise Refused("nobody is known to give this answer", code="wrong_approver", hint="answer from a channel that knows the person")
@@ -209,6 +211,9 @@ class Home:
         It runs under what `source` has, or less of it. Nobody can be asked in it, unless `may_prompt` lets prompts reach that person.
         """
         moment = at.isoformat() if isinstance(at, datetime) else at
+        _texts(
+            {"session": session, "text": text}, {"at": moment, "every": every, "cron": cron, "time_zone": time_zone, "agent": agent, "model": model}
+        )
         wanted = Wanted(text=text, at=moment, every=every, cron=cron, time_zone=time_zone, may_prompt=may_prompt)
         return await self.service.remind(session, wanted, source=_source(source), agent=agent, model=model, workspace=_workspace(workspace))
 
@@ -248,6 +253,7 @@ class Home:
         self, session: str, text: str, *, source: MessageSource | None, agent: str | None = None, workspace: str | PathLike[str] | None = None
     ) -> AsyncGenerator[ForeignTurn, None]:
         """A turn driven by your own loop: see `ForeignTurn.gate` and `ForeignTurn.record`."""
+        _texts({"session": session, "text": text}, {"agent": agent})
         told = None if source is None else _source(source)
         async with self.service.foreign_turn(session, text, source=told, agent=agent, workspace=_workspace(workspace)) as turn:
             yield turn
@@ -260,6 +266,13 @@ def _source(given: MessageSource) -> MessageSource:
             f"{given!r} is no MessageSource", code="malformed", hint=f"use holdfast.MessageSource.local({str(given)!r}), or what your channel knows"
         )
     return given
+
+
+def _texts(needed: Mapping[str, object], more: Mapping[str, object]) -> None:
+    """The same, of what is text: a number that a channel uses as an id is none, and must not get as far as the journal."""
+    for name, value in (*needed.items(), *((name, value) for name, value in more.items() if value is not None)):
+        if not isinstance(value, str):
+            raise Unusable(f"{name}={value!r} is no text", code="malformed", hint=f"hand in {name}=str(...)")
 
 
 def _circle(source: MessageSource) -> Circle:

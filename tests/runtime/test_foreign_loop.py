@@ -1,6 +1,7 @@
 """Turns driven by somebody else's loop: the gates, the consents and the history are ours."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -99,3 +100,48 @@ async def test_what_was_approved_for_a_foreign_loop_is_never_run_by_ours(stage: 
         await home.resume("ops/api")
     assert stage.effects.done == []
     assert of(ToolStarted, await stage.events("ops/api")) == []
+
+
+@in_loop
+async def test_a_loop_that_raises_leaves_no_turn_open(stage: Stage) -> None:
+    async def broken(home: holdfast.Home) -> None:
+        async with home.turn("ops/api", "look", source=alice) as turn:
+            await turn.gate("look", {"at": "x"})
+            raise ZeroDivisionError
+
+    async with stage.open(loop_agent(stage)) as home:
+        with pytest.raises(ZeroDivisionError):
+            await broken(home)
+        assert (await home.session("ops/api")).phase == "idle"
+    events = await stage.events("ops/api")
+    assert [(each.outcome, each.code) for each in of(TurnEnded, events)] == [("failed", "loop_left")]
+    assert of(CallFinished, events)[0].outcome == "in_doubt"
+
+
+@in_loop
+async def test_a_loops_mistake_is_said_before_anything_is_written_and_its_turn_goes_on(stage: Stage) -> None:
+    """A framework's own word for success, a number as an id, an object as a result: each would have been kept, and never read again."""
+    odd: Any = object()
+    async with stage.open(loop_agent(stage)) as home, home.turn("ops/api", "look around", source=alice) as turn:
+        for mistake in (
+            turn.gate(odd, {}),
+            turn.gate("look", {"at": odd}),
+            turn.gate("look", {"at": "\ud800"}),
+            turn.gate("look", {}, provider_id=odd),
+        ):
+            with pytest.raises(holdfast.Unusable) as refused:
+                await mistake
+            assert refused.value.code == "malformed"
+        gate = await turn.gate("look", {"at": "api"})
+        for outcome, text in (("success", "well"), (None, "well"), ("denied", "well"), ("ok", None), ("ok", {"well": True})):
+            wrong: tuple[Any, Any] = (outcome, text)
+            with pytest.raises(holdfast.Unusable):
+                await turn.record(gate, *wrong)
+        await turn.record(gate, "ok", "\ud800 " + "x" * 3_000_000)
+        with pytest.raises(holdfast.Unusable):
+            await turn.finish(odd)
+        assert (await turn.finish("looked")).outcome == "completed"
+    (finished,) = of(CallFinished, await stage.events("ops/api"))
+    assert (finished.outcome, finished.output is not None) == ("ok", True)
+    assert finished.text.startswith("? xx")
+    assert finished.text.endswith("x\n[of 3000002 bytes only the beginning is shown]")

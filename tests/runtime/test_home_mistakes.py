@@ -71,6 +71,37 @@ def test_a_name_is_no_source_and_an_id_is_no_approval() -> None:
     asyncio.run(story())
 
 
+def test_a_number_is_no_text_and_is_not_kept_as_one() -> None:
+    """A channel's own id of a message, most of all: it was taken, told as done, and made the session unreadable."""
+
+    async def story() -> None:
+        async with open_in_memory(agents=[BANK]) as home:
+            waiting = await home.send("bank/may", "pay amount=100", source=ALICE)
+            (prompt,) = waiting.approvals
+            number: Any = 4711
+            nothing: Any = None
+            for mistake in (
+                home.send("bank/may", "hello", source=ALICE, dedup=number),
+                home.send("bank/may", number, source=ALICE),
+                home.send("bank/may", nothing, source=ALICE),
+                home.send(number, "hello", source=ALICE),
+                home.send("bank/may", "hello", source=ALICE, model=number),
+                home.answer(prompt, number, by=ALICE),
+                home.answer(prompt, "deny", by=ALICE, reason=number),
+                home.answer(prompt, "deny", by=ALICE, answer_id=number),
+                home.remind("bank/may", number, source=ALICE, every="1h"),
+                home.remind("bank/may", "hello", source=ALICE, at=number),
+                home.send("bank/may", "hello", source=ALICE, dedup="\ud800"),
+                home.answer(prompt, "deny", by=ALICE, reason="\ud800"),
+            ):
+                with pytest.raises(holdfast.Unusable) as refused:
+                    await mistake
+                assert (refused.value.code, bool(refused.value.hint)) == ("malformed", True)
+            assert [each.state for each in await home.approvals()] == ["requested"]
+
+    asyncio.run(story())
+
+
 def test_a_reminder_takes_a_time_as_python_has_it() -> None:
     """With its microseconds; it is due at the next whole second, never early."""
 

@@ -13,15 +13,17 @@ The loop holds the session's claim while it drives. If it dies, whoever drives n
 """
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
-from typing import Any, Literal
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Literal, get_args
 
 import msgspec
 
-from holdfast.errors import Busy, Refused
+from holdfast import limits
+from holdfast.errors import Busy, HoldfastError, Refused, Unusable
 from holdfast.ids import CallId, SessionId, TurnId
 from holdfast.ports.journal_store import Check
 from holdfast.runtime.accepting import Incoming, accepting, ensure_session, refuse_unfit
+from holdfast.runtime.attempt import finish
 from holdfast.runtime.driver import Driver
 from holdfast.runtime.following import wait_for
 from holdfast.runtime.home_ledger import HomeLedger
@@ -61,6 +63,18 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
         return self.state == "waiting"
 
 
+Ended = Literal["ok", "error", "timed_out", "in_doubt"]
+
+
+def _as_json(arguments: object) -> str:
+    try:
+        return msgspec.json.encode(arguments).decode()
+    except (TypeError, ValueError) as exc:
+        raise Unusable(
+            f"the arguments can't be written as JSON: {exc}", code="malformed", hint="hand in what your model wrote, or values of JSON"
+        ) from exc
+
+
 class ForeignTurn:
     """What `Service.foreign_turn` gives: leaving that without `finish` fails the turn."""
 
@@ -80,7 +94,9 @@ class ForeignTurn:
 
     async def gate(self, tool: str, arguments: Mapping[str, Any] | str, *, text: str = "", provider_id: str | None = None) -> Gate:
         """Ask whether a call may run. Journals the call, what was decided, and, if it may, its start."""
-        written = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+        written = arguments if isinstance(arguments, str) else _as_json(arguments)
+        if not isinstance(tool, str):
+            raise Unusable(f"{tool!r} is no name of a tool", code="malformed", hint="name the tool that your model called")
         secret = self._secrecy.holds(written)
         proposal = ProposedCall(tool, self._secrecy.hidden(written), provider_id)
         propose = ProposeCalls(turn=self.turn, calls=(proposal,), text=self._secrecy.hidden(text), policy=self._world.policy())
@@ -158,13 +174,24 @@ class ForeignTurn:
             await self._ledger.drive(ResumeTurn(turn=self.turn, epoch=self._ledger.epoch))
         return await self._pass(gate.call)
 
-    async def record(self, gate: Gate, outcome: Literal["ok", "error", "timed_out", "in_doubt"], text: str) -> None:
-        """How a call that could run ended."""
-        command = FinishCall(turn=self.turn, call=gate.call, run=gate.run, outcome=outcome, text=self._secrecy.hidden(text))
+    async def record(self, gate: Gate, outcome: Ended, text: str) -> None:
+        """How a call that could run ended. A long text is kept whole beside the journal, and its beginning in it."""
+        if outcome not in (known := get_args(Ended)):
+            raise Unusable(f"{outcome!r} is no way for a call to end", code="malformed", hint=f"use {', '.join(known)}")
+        if not isinstance(text, str):
+            raise Unusable(f"what came of {gate.call} is no text: {text!r}"[:400], code="malformed", hint="hand in the text that your model is told")
+        text, output = self._secrecy.hidden(text), None
+        data = text.encode(errors="replace")
+        if len(data) > limits.TOOL_OUTPUT_VIEW_BYTES:
+            output = await self._ledger.journal.keep_output(data[: limits.TOOL_OUTPUT_KEPT_BYTES])
+            text = data[: limits.TOOL_OUTPUT_VIEW_BYTES].decode(errors="ignore") + f"\n[of {len(data)} bytes only the beginning is shown]"
+        command = FinishCall(turn=self.turn, call=gate.call, run=gate.run, outcome=outcome, text=text, output=output)
         produced = self._ledger.attempt.produced("tool_outcome", msgspec.json.encode(command))
         await self._ledger.drive(command, check=Check.FENCE, keeping=[produced])
 
     async def finish(self, reply: str) -> TurnReport:
+        if not isinstance(reply, str):
+            raise Unusable(f"{reply!r} is no reply", code="malformed", hint="hand in the text that the person is told")
         await self._ledger.drive(EndTurn(turn=self.turn, policy=self._world.policy(), reply=self._secrecy.hidden(reply)), check=Check.FENCE)
         return await turn_report(self._ledger, self.turn)
 
@@ -198,9 +225,13 @@ class ForeignTurns:
                 accept = msgspec.structs.replace(accept, loop="foreign", model="foreign")
                 outcome = await ledger.drive(accept, StartTurn(epoch=ledger.epoch or 0), check=Check.FENCE)
                 turn = ForeignTurn(self._world, ledger, self._home, driver, outcome.decided[0].outcome.turn)
-                yield turn
-                if not turn.is_over and not ledger.state.turns[turn.turn].parked:
-                    await turn.fail("loop_left", "the loop that drove this turn left it without an end")
+                try:
+                    yield turn
+                except BaseException:
+                    with suppress(HoldfastError):  # why the loop ended is told, and whoever drives next ends the turn
+                        await finish(_end_if_left(turn, ledger))
+                    raise
+                await _end_if_left(turn, ledger)
                 if driver.owns_claim:
                     await driver.deliver_owed()
             finally:
@@ -211,3 +242,8 @@ class ForeignTurns:
             raise Busy(f"{ledger.session} is driven by another process", hint="try again when its turn has ended")
         await ledger.refresh()
         await driver.run(nothing_owed)
+
+
+async def _end_if_left(turn: ForeignTurn, ledger: Ledger) -> None:
+    if not turn.is_over and not ledger.state.turns[turn.turn].parked:
+        await turn.fail("loop_left", "the loop that drove this turn left it without an end")

@@ -12,7 +12,7 @@ from typing import Any, cast, get_args
 
 import msgspec
 
-from holdfast.errors import BrokenChain, NewerVersion
+from holdfast.errors import BrokenChain, NewerVersion, Unusable
 from holdfast.session.events import Event, SessionEvent
 
 
@@ -35,9 +35,20 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encode(event: SessionEvent) -> tuple[str, int, bytes]:
-    """(stored name, version, body)."""
+    """
+    (stored name, version, body): of what `decode` reads back, and of nothing else.
+
+    Types are not checked when a program calls us, and one value of a wrong one (a number as a key of dedup) would be acknowledged, and make the whole session unreadable.
+    """
     name = _NAMES[type(event)]
-    return name, VERSIONS[name], _encode(event)
+    try:
+        body = _encode(event)
+        _DECODERS[name, VERSIONS[name]](body)
+    except UnicodeEncodeError as exc:
+        raise Unusable(f"{name} holds half a character (a lone surrogate)", code="malformed", hint="hand in text that is Unicode") from exc
+    except (msgspec.ValidationError, TypeError) as exc:
+        raise Unusable(f"{name} can't be written down: {exc}", code="malformed", hint="hand in what the types say") from exc
+    return name, VERSIONS[name], body
 
 
 def decode(type_: str, version: int, body: bytes, *, seq: int = 0) -> SessionEvent:

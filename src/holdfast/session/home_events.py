@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import NewerVersion
+from holdfast.errors import NewerVersion, Unusable
 from holdfast.ids import GrantId, InstanceId, SessionId
 
 
@@ -138,8 +138,14 @@ _VERSION = 1
 
 
 def encode_home_event(event: AnyHomeEvent) -> tuple[str, int, bytes]:
-    """(type, version, body) for a Draft."""
-    return _NAMES[type(event)], _VERSION, msgspec.json.encode(event)
+    """(type, version, body) for a Draft: of what `decode_home_event` reads back, and of nothing else, since nobody could open the home any more."""
+    name = _NAMES[type(event)]
+    try:
+        body = msgspec.json.encode(event)
+        _DECODERS[name].decode(body)
+    except (msgspec.ValidationError, TypeError, UnicodeEncodeError) as exc:
+        raise Unusable(f"{name} can't be written down: {exc}", code="malformed", hint="hand in what the types say") from exc
+    return name, _VERSION, body
 
 
 def decode_home_event(type_: str, version: int, body: bytes) -> AnyHomeEvent:

@@ -1,13 +1,14 @@
 """Between events and bytes: round trips, the future refused, damage not believed."""
 
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
-from holdfast.errors import BrokenChain, NewerVersion
+from holdfast.errors import BrokenChain, NewerVersion, Unusable
 from holdfast.session import codec
 from holdfast.session.codec import EVENT_TYPES, VERSIONS, decode, encode
 from holdfast.session.events import SessionEvent, TurnParked
+from holdfast.session.home_events import GrantDropped, encode_home_event
 from holdfast.testing.scenarios import Teller
 
 
@@ -64,3 +65,13 @@ def test_an_older_version_is_read_step_by_step(monkeypatch: pytest.MonkeyPatch) 
     assert decode("turn_parked", 1, b'{"of":"t1"}') == decode("turn_parked", 2, b'{"name":"t1"}') == TurnParked(turn="t1")
     with pytest.raises(NewerVersion):
         decode("turn_parked", 4, b'{"turn":"t1"}')
+
+
+@pytest.mark.parametrize("turn", [1, None, object(), "t\ud800"])
+def test_nothing_is_written_that_could_not_be_read_back(turn: Any) -> None:
+    """Types are not checked when a program calls us. A record of a wrong one is genuine, and so it would make its whole session unreadable, for good."""
+    with pytest.raises(Unusable) as refused:
+        encode(TurnParked(turn=turn))
+    assert refused.value.code == "malformed"
+    with pytest.raises(Unusable):
+        encode_home_event(GrantDropped(grant=turn))

@@ -35,6 +35,8 @@ from holdfast.limits import MODEL_ANSWER_BYTES_MAX
 from holdfast.ports.model import ModelFailed, ModelRequest
 from holdfast.session.messages import ModelAnswer
 
+CALL_BYTES = 512  # what a call is counted as beside its words: very many empty ones are no answer either
+
 
 async def exchange(model: Model, request: ModelRequest, *, name: str) -> AsyncGenerator[str | ModelAnswer, None]:
     """Pieces of text as they come, then the answer; raises ModelFailed."""
@@ -104,8 +106,9 @@ class Pieces:
                 self._count(content)
             case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=content)):
                 self._count(content)
-            case PartStartEvent(part=ToolCallPart(args=args)):
-                self._count(args)
+            case PartStartEvent(part=ToolCallPart() as call):
+                self._bytes += CALL_BYTES
+                self._count((call.tool_name, call.tool_call_id, call.args))
             case PartDeltaEvent(delta=ToolCallPartDelta(args_delta=args)):
                 self._count(args)
             case _:

@@ -7,7 +7,8 @@ The same names for notebooks and synchronous code: one event loop in a thread of
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
@@ -16,6 +17,7 @@ from typing import Any, Self, TypeVar
 from holdfast import home as _async
 from holdfast.errors import Unusable
 from holdfast.home import Agent, Answer, Approval, Followed, Grant, Job, Reminder, Session, Turn
+from holdfast.runtime.foreign import Ended, ForeignTurn, Gate
 from holdfast.session.authority import MessageSource
 
 T = TypeVar("T")
@@ -63,6 +65,11 @@ class Home:
     def _do(self, work: Callable[[], Awaitable[T]]) -> T:
         if self._loop is None:
             raise Unusable("the home is not open", hint="use `with holdfast.blocking.open(...) as home`")
+
+        if threading.current_thread() is self._thread:
+            raise Unusable(
+                "the home is called from its own loop, which would wait for itself", hint="in an async tool use `await` and a home of its own"
+            )
 
         async def run() -> T:
             return await work()
@@ -173,6 +180,52 @@ class Home:
 
     def session(self, session: str) -> Session:
         return self._do(lambda: self._home.session(session))
+
+    @contextmanager
+    def turn(
+        self, session: str, text: str, *, source: MessageSource | None, agent: str | None = None, workspace: str | PathLike[str] | None = None
+    ) -> Generator["OwnLoop", None, None]:
+        """A turn driven by your own loop."""
+        begun = self._home.turn(session, text, source=source, agent=agent, workspace=workspace)
+        turn = self._do(begun.__aenter__)
+        try:
+            yield OwnLoop(turn, self._do)
+        except BaseException as exc:
+            error = exc  # the name of the clause is gone when it is left
+            self._do(lambda: begun.__aexit__(type(error), error, error.__traceback__))
+            raise
+        self._do(lambda: begun.__aexit__(None, None, None))
+
+
+class OwnLoop:
+    """`ForeignTurn`, for synchronous code."""
+
+    def __init__(self, turn: ForeignTurn, do: Callable[[Callable[[], Awaitable[Any]]], Any]) -> None:
+        self._turn, self._do = turn, do
+        self.turn = turn.turn
+
+    @property
+    def is_over(self) -> bool:
+        return self._turn.is_over
+
+    def gate(self, tool: str, arguments: Mapping[str, Any] | str, *, text: str = "", provider_id: str | None = None) -> Gate:
+        gate: Gate = self._do(lambda: self._turn.gate(tool, arguments, text=text, provider_id=provider_id))
+        return gate
+
+    def wait(self, gate: Gate) -> Gate:
+        answered: Gate = self._do(lambda: self._turn.wait(gate))
+        return answered
+
+    def record(self, gate: Gate, outcome: Ended, text: str) -> None:
+        self._do(lambda: self._turn.record(gate, outcome, text))
+
+    def finish(self, reply: str) -> Turn:
+        ended: Turn = self._do(lambda: self._turn.finish(reply))
+        return ended
+
+    def fail(self, code: str, message: str) -> Turn:
+        ended: Turn = self._do(lambda: self._turn.fail(code, message))
+        return ended
 
 
 def open(path: str | PathLike[str] | None = None, *, agents: Sequence[Agent] = ()) -> Home:  # noqa: A001  # the same name as holdfast.open

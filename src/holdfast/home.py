@@ -176,6 +176,8 @@ class Home:
 
         `after` is the seq to go on from, 0 for the whole history; without it, only what comes from now on.
         """
+        if after is not None and not isinstance(after, int):
+            raise Unusable(f"after={after!r} is no seq", code="malformed", hint="use record.seq, or 0 for the whole history")
         return self.service.follow(session, after=after)
 
     async def cancel(self, session: str, *, by: MessageSource, turn: str | None = None) -> tuple[Turn, ...]:

@@ -102,6 +102,27 @@ def test_a_number_is_no_text_and_is_not_kept_as_one() -> None:
     asyncio.run(story())
 
 
+def test_a_cursor_of_another_life_is_told_and_skips_nothing() -> None:
+    """G4: to wait in silence until this life is as long would leave out all of it that came before."""
+
+    async def story() -> None:
+        async with open_in_memory(agents=[BANK]) as home:
+            await home.send("bank/may", "hello", source=ALICE)
+            last = (await home.session("bank/may")).seq
+            with pytest.raises(holdfast.Refused) as refused:
+                await anext(aiter(home.follow("bank/may", after=last + 1)))
+            assert refused.value.code == "cursor_ahead"
+            follower = aiter(home.follow("bank/may", after=last))
+            first = asyncio.ensure_future(anext(follower))
+            await home.send("bank/may", "hello", source=ALICE)
+            assert (await first).seq == last + 1
+            text: Any = "7"
+            with pytest.raises(holdfast.Unusable):
+                home.follow("bank/may", after=text)
+
+    asyncio.run(story())
+
+
 def test_a_reminder_takes_a_time_as_python_has_it() -> None:
     """With its microseconds; it is due at the next whole second, never early."""
 

@@ -7,6 +7,7 @@ Records come from the journal alone, so a follower that was away misses nothing 
 import asyncio
 from collections.abc import AsyncIterator
 
+from holdfast.errors import Refused
 from holdfast.ids import SessionId
 from holdfast.ports.journal_store import Record
 from holdfast.runtime.feed import Feed, Heard
@@ -26,6 +27,8 @@ async def follow_session(shelf: Shelf, feed: Feed, session: SessionId, *, after:
                     watch.clear()
                     if ledger.journal.sealed is None and not ledger.driving:
                         await ledger.refresh()
+                    if cursor == after:
+                        _refuse_ahead(ledger, cursor)
                     for record in await _records_after(ledger, cursor):
                         cursor = record.seq
                         yield record
@@ -34,6 +37,16 @@ async def follow_session(shelf: Shelf, feed: Feed, session: SessionId, *, after:
                     await wait_for(watch)
         finally:
             ledger.unwatch(watch)
+
+
+def _refuse_ahead(ledger: Ledger, after: int) -> None:
+    """A cursor that is ahead is of another life: to wait until this one is as long would leave out everything before that."""
+    if after > ledger.state.seq:
+        raise Refused(
+            f"there is no record {after} yet in this life of {ledger.session}: its last is {ledger.state.seq}",
+            code="cursor_ahead",
+            hint="follow from the beginning, with after=0",
+        )
 
 
 async def _records_after(ledger: Ledger, cursor: int) -> list[Record]:

@@ -43,7 +43,7 @@ def test_what_is_ready_is_given_up_when_the_settings_can_not_be_read_any_more(mo
     turn = SimpleNamespace(turn=TurnId("t1"), context=None)
     state = SimpleNamespace(turns={turn.turn: turn}, open_call=lambda *_: SimpleNamespace(call=CallId("c-1")))
     world: Any = SimpleNamespace(policy=policy)
-    ledger: Any = SimpleNamespace(state=state)
+    ledger: Any = SimpleNamespace(state=state, drive=None)
     home: Any = SimpleNamespace(grants_of=grants_of)
     none: Any = None
     with pytest.raises(Unusable):

@@ -67,7 +67,8 @@ async def test_without_a_thread_an_append_is_busy_or_done_and_the_next_one_is_as
         assert sorted(told)[2:] == ["3 done", "4 done", "5 done"]
         done = [0, *(number for number in range(1, 6) if f"{number} done" in told)]
         assert sorted(await files.numbers(await store.open(OPS))) == done
-    assert (scarce.refused > 0, len(told)) == (True, 5)
+    assert len(told) == 5
+    assert scarce.refused or granted == 2  # with two, whether a third is asked for depends on which of them comes first
 
 
 @in_loop

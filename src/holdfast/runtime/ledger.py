@@ -18,7 +18,7 @@ from holdfast.ports.journal_store import Check, Draft, Head, Journal, Record, Se
 from holdfast.ports.snapshots import KeepsSnapshots, Snapshot
 from holdfast.runtime.attempt import As, Attempt, Produced
 from holdfast.session import decide as deciding
-from holdfast.session.codec import decode, encode
+from holdfast.session.codec import decode, encode, half_a_character
 from holdfast.session.commands import SessionCommand
 from holdfast.session.decided import Decided
 from holdfast.session.events import ApprovalRequested, SessionEvent, ToolStarted, TurnEnded
@@ -210,12 +210,7 @@ class Ledger:
             try:
                 return decided(section)
             except UnicodeEncodeError as exc:
-                # Half a character (a lone surrogate) in what a program gave us, which no journal can hold: theirs to mend, and nothing was written.
-                raise Refused(
-                    "something that was given holds half a character (a lone surrogate), and can't be written down",
-                    code="malformed",
-                    hint="give well-formed Unicode text, and folders whose names are UTF-8",
-                ) from exc
+                raise half_a_character() from exc
 
         def decided(section: Section) -> Sequence[Draft]:
             nonlocal committed

@@ -12,7 +12,7 @@ from typing import Any, cast, get_args
 
 import msgspec
 
-from holdfast.errors import BrokenChain, NewerVersion, Unusable
+from holdfast.errors import BrokenChain, NewerVersion, Refused, Unusable
 from holdfast.session.events import Event, SessionEvent
 
 
@@ -45,10 +45,19 @@ def encode(event: SessionEvent) -> tuple[str, int, bytes]:
         body = _encode(event)
         _DECODERS[name, VERSIONS[name]](body)
     except UnicodeEncodeError as exc:
-        raise Unusable(f"{name} holds half a character (a lone surrogate)", code="malformed", hint="hand in text that is Unicode") from exc
+        raise half_a_character() from exc
     except (msgspec.ValidationError, TypeError) as exc:
         raise Unusable(f"{name} can't be written down: {exc}", code="malformed", hint="hand in what the types say") from exc
     return name, VERSIONS[name], body
+
+
+def half_a_character() -> Refused:
+    """A lone surrogate in what a program gave us, which no journal can hold: theirs to mend, and nothing was written."""
+    return Refused(
+        "something that was given holds half a character (a lone surrogate), and can't be written down",
+        code="malformed",
+        hint="give well-formed Unicode text, and folders whose names are UTF-8",
+    )
 
 
 def decode(type_: str, version: int, body: bytes, *, seq: int = 0) -> SessionEvent:

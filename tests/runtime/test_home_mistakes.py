@@ -91,8 +91,6 @@ def test_a_number_is_no_text_and_is_not_kept_as_one() -> None:
                 home.answer(prompt, "deny", by=ALICE, answer_id=number),
                 home.remind("bank/may", number, source=ALICE, every="1h"),
                 home.remind("bank/may", "hello", source=ALICE, at=number),
-                home.send("bank/may", "hello", source=ALICE, dedup="\ud800"),
-                home.answer(prompt, "deny", by=ALICE, reason="\ud800"),
             ):
                 with pytest.raises(holdfast.Unusable) as refused:
                     await mistake

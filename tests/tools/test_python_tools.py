@@ -369,6 +369,14 @@ class _Picky(pydantic.BaseModel):
         return {2: 2}[value]
 
 
+class _Mute(pydantic.BaseModel):
+    whole: int
+
+    @pydantic.model_serializer
+    def write(self) -> dict[str, int]:
+        raise SystemExit("no words")
+
+
 def test_a_check_of_the_authors_own_that_fails_in_any_way_is_about_the_arguments() -> None:
     """It would come up again with every look at the call: the turn could neither go on nor end."""
 
@@ -385,9 +393,18 @@ def test_a_check_of_the_authors_own_that_fails_in_any_way_is_about_the_arguments
         (pick, b'{"picky":{"whole":0}}', "KeyError: 0"),
         (pick, b'{"picky":{"whole":1}}', "SystemExit: no"),
     ):
-        with pytest.raises(InvalidArguments, match=told):
+        with pytest.raises(InvalidArguments, match=f"the tool's own check failed: {told}"):
             each.validate(arguments)
     assert pick.validate(b'{"picky":{"whole":2}}') == b'{"picky":{"whole":2}}'
+
+
+def test_a_model_that_can_not_write_itself_down_is_about_the_arguments_too() -> None:
+    @tool
+    def keep(mute: _Mute) -> str:
+        return str(mute.whole)
+
+    with pytest.raises(InvalidArguments, match="can't be written down: SystemExit: no words"):
+        keep.validate(b'{"mute":{"whole":1}}')
 
 
 def test_a_check_that_passes_when_asked_and_not_when_started_starts_nothing(place: Any) -> None:

@@ -95,9 +95,8 @@ class Recorder:
         """None: a bug."""
         if isinstance(exc, HoldfastError):
             return problem_of(exc, secrets=self._gateway.service.world.secrets)
-        if isinstance(
-            exc, OSError
-        ):  # the disk refused to be read. Not this request's fault and no bug: told as something that may pass, without a path
+        if isinstance(exc, OSError):
+            # The disk refused to be read. Not this request's fault and no bug: told as something that may pass, without a path.
             why = exc.strerror or type(exc).__name__
             _log.warning("the system refused: %s", why)
             return problem(503, "io", f"the system refused: {why}", "try again; `holdfast doctor` looks for the reason")

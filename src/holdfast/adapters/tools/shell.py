@@ -61,7 +61,7 @@ class Shell:
         )
         self.definition = definition_of(
             "shell",
-            "Run a command with bash in a folder of the workspace. It has no terminal and no input; what it starts ends with it. "
+            "Run a command with bash in a folder of the workspace. It has no terminal and no input; what it leaves in its process group ends with it. "
             "With `background` it goes on as a job, and its result comes later as a message of its own.",
             self._types,
             contract="once",

@@ -403,7 +403,7 @@ def test_a_model_that_can_not_write_itself_down_is_about_the_arguments_too() -> 
     def keep(mute: _Mute) -> str:
         return str(mute.whole)
 
-    with pytest.raises(InvalidArguments, match="can't be written down: SystemExit: no words"):
+    with pytest.raises(InvalidArguments, match=r"can't be written down: .*no words"):
         keep.validate(b'{"mute":{"whole":1}}')
 
 

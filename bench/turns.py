@@ -2,7 +2,7 @@
 A turn with one tool call that needs no approval, on short and long sessions, against the syncs that its promises require.
 
 The syncs are counted as they happen and priced at what a bare write+fdatasync costs on this disk in this run. The model is a stand-in that
-answers at once, so all that is left is ours.
+answers at once, so all that is left is ours. The bare steps that the promises ask for are measured beside it, as a plain program takes them.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import holdfast
+from bench.bare import BareTurns
 from bench.ground import Ground, RawFile, Row, Times, compared, counting_syncs, timed, told
 from bench.journals import LINE_BYTES
 from holdfast.home import specs_from_agents
@@ -22,7 +23,7 @@ from holdfast.session.messages import ModelAnswer, ProposedCall, ResultMessage, 
 from holdfast.wiring import open_service
 
 PART = "turn"
-LENGTHS = (10, 1_000)
+SHORT, LONG = 10, 1_000
 SOURCE = holdfast.MessageSource.local("alice")
 
 
@@ -65,37 +66,45 @@ def measure(ground: Ground) -> list[Row]:
 async def _measure(ground: Ground) -> list[Row]:
     home = ground.fresh("turn") / "home"
     async with instant_service(home) as service:
-        for length in LENGTHS:
-            for _ in range(length // 2):
-                await service.send(f"bench/turn{length}", "say something", source=SOURCE)
+        await _talk(service, f"bench/turn{LONG}", LONG)
         raw = RawFile(ground.folder, LINE_BYTES, "raw-turn")
+        steps = BareTurns(ground.fresh("bare"), already=SHORT * LINE_BYTES)
         bare: list[float] = []
-        ours: dict[int, list[float]] = {length: [] for length in LENGTHS}
-        made: dict[int, list[int]] = {length: [] for length in LENGTHS}
+        least: list[float] = []
+        ours: dict[int, list[float]] = {SHORT: [], LONG: []}
+        made: dict[int, list[int]] = {SHORT: [], LONG: []}
         with counting_syncs() as counted:
-            for _ in range(ground.count(120)):
-                before = counted().count
+            for number in range(ground.count(120)):
+                await _talk(service, f"bench/short{number}", SHORT)
                 bare += [timed(raw.append) for _ in range(6)]
-                assert counted().count == before + 6
-                for length in LENGTHS:
+                least.append(await steps.turn())
+                for length, session in ((SHORT, f"bench/short{number}"), (LONG, f"bench/turn{LONG}")):
                     before, started = counted().count, time.perf_counter()
-                    turn = await service.send(f"bench/turn{length}", "look", source=SOURCE)
+                    turn = await service.send(session, "look", source=SOURCE)
                     ours[length].append(time.perf_counter() - started)
                     made[length].append(counted().count - before)
                     assert turn.outcome == "completed", turn
+        steps.close()
         raw.close()
     syncs = {length: round(statistics.median(each)) for length, each in made.items()}  # a rotation now and then makes some more
-    return _rows(Times(bare), {length: Times(each) for length, each in ours.items()}, syncs)
+    return _rows(Times(bare), Times(least), {length: Times(each) for length, each in ours.items()}, syncs)
 
 
-def _rows(bare: Times, ours: dict[int, Times], syncs: dict[int, int]) -> list[Row]:
-    short, long = LENGTHS
-    limit = syncs[short] * bare.p50
-    quiet = f"at p10 {told(ours[short].p10)}, {ours[short].p10 / (syncs[short] * bare.p10):.2f} x"
-    note = f"limit: the {syncs[short]} syncs it makes, at {told(bare.p50)} each; {quiet}"
+async def _talk(service: Service, session: str, messages: int) -> None:
+    for _ in range(messages // 2):
+        await service.send(session, "say something", source=SOURCE)
+
+
+def _rows(bare: Times, least: Times, ours: dict[int, Times], syncs: dict[int, int]) -> list[Row]:
+    short, long = ours[SHORT], ours[LONG]
+    limit = syncs[SHORT] * bare.p50
+    quiet = f"at p10 {told(short.p10)}, {short.p10 / (syncs[SHORT] * bare.p10):.2f} x"
+    note = f"limit: the {syncs[SHORT]} syncs it makes, at {told(bare.p50)} each; {quiet}"
+    nothing = "four commits and the anchor's sync, by a plain program that decides, folds, runs and lists nothing"
     return [
-        compared(PART, f"one tool call, session of {short} messages, p50", ours[short].p50, limit, at_most=3, note=note),
-        compared(PART, f"one tool call, session of {long:,} messages, p50", ours[long].p50, syncs[long] * bare.p50),
-        compared(PART, f"{long:,} messages against {short}", ours[long].p50, ours[short].p50, at_most=1.5),
-        compared(PART, f"one tool call, session of {short} messages, p99", ours[short].p99, limit),
+        compared(PART, f"one tool call, session of {SHORT} messages, p50", short.p50, limit, at_most=3, note=note),
+        compared(PART, "the bare steps of its commits, p50", least.p50, 5 * bare.p50, note=nothing),
+        compared(PART, f"one tool call, session of {LONG:,} messages, p50", long.p50, syncs[LONG] * bare.p50),
+        compared(PART, f"{LONG:,} messages against {SHORT}", long.p50, short.p50, at_most=1.5),
+        compared(PART, f"one tool call, session of {SHORT} messages, p99", short.p99, limit),
     ]

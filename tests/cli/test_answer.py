@@ -120,6 +120,38 @@ def test_edited_arguments_are_shown_again(cli: Cli) -> None:
     assert (cli.cwd / "ran.txt").read_text() == "edited\n"
 
 
+def test_an_edit_runs_nothing_and_says_so_also_when_it_comes_again(cli: Cli) -> None:
+    """P2: `started` is said of a call that began; an edit, and the sibling that is held by it, wait for what is shown again."""
+    calls = [{"tool": "shell", "args": {"command": f"echo {name} >> ran.txt"}} for name in ("one", "two")]
+    turn = cli.json("send", "ops/api", "go", "--model", cli.script({"call": calls}, {"say": "both done"}), "--as", "alice")
+    first, second = turn["approvals"]
+    approve = (first, "approve_once", "--answer-id", "first")
+    edit = (second, "edit", "--arguments", '{"command": "echo edited >> ran.txt"}', "--answer-id", "second")
+    told = [cli.answer(*words) for words in (approve, edit, edit, approve)]
+    assert [(each.code, each.json["result"], each.json["outcome"]) for each in told] == [(3, "deferred", "waiting")] * 4
+    assert cli.ran() == 0
+    assert cli.answer(told[1].json["approvals"][0]).json["reply"] == "both done"
+    told = [cli.answer(*words) for words in (approve, edit)]
+    assert [(each.code, each.json["result"], each.json["outcome"]) for each in told] == [(0, "started", "completed")] * 2
+    assert cli.ran() == 2
+
+
+@pytest.mark.parametrize(
+    ("stop", "reason", "outcome"),
+    [(("send", "ops/api", "something else"), "superseded", "superseded"), (("sessions", "cancel", "ops/api"), "cancelled", "cancelled")],
+)
+def test_an_answer_whose_call_was_stopped_before_it_began_is_never_told_as_started(
+    cli: Cli, stop: tuple[str, ...], reason: str, outcome: str
+) -> None:
+    calls = [{"tool": "shell", "args": {"command": f"echo {name} >> ran.txt"}} for name in ("one", "two")]
+    turn = cli.json("send", "ops/api", "go", "--model", cli.script({"call": calls}, {"say": "done"}), "--as", "alice")
+    assert cli.answer(turn["approvals"][0], "approve_once", "--answer-id", "mine").json["result"] == "deferred"
+    assert cli(*stop, "--as", "alice").code == 0
+    again = cli.answer(turn["approvals"][0], "approve_once", "--answer-id", "mine")
+    assert (again.code, again.json["result"], again.json["reason"], again.json["outcome"]) == (6, "failed", reason, outcome)
+    assert cli.ran() == 0
+
+
 def test_a_question_is_answered_in_words(cli: Cli) -> None:
     model = cli.script(
         {"call": [{"tool": "ask_person", "args": {"question": "Which region?"}}]}, {"expect": {"last_tool_result_contains": "eu-1"}, "say": "fine"}
@@ -201,8 +233,11 @@ def test_an_answer_to_a_deleted_session_reaches_nothing(cli: Cli) -> None:
 
 
 def test_policy_that_was_tightened_meanwhile_holds(cli: Cli) -> None:
+    """A5, P5; and a script that asks again with the same answer id is not told that it ran."""
     approval = cli.ask()
     cli.settings('[policy.personal]\nshell = "deny"\n')
-    ran = cli.answer(approval)
-    assert ran.code in {0, 6}, ran
+    for _ in range(2):
+        ran = cli.answer(approval, "approve_once", "--answer-id", "mine")
+        assert (ran.code, ran.json["result"], ran.json["reason"], ran.json["outcome"]) == (6, "failed", "voided", "completed")
+        assert ran.json["error"]["message"] == "nothing ran: shell is not allowed for the audience personal"
     assert cli.ran() == 0

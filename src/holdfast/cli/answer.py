@@ -109,7 +109,7 @@ def _told(options: Options, report: "AnswerReport") -> int:
         options.out.object({**fields_of(report.turn), "result": report.result, "reason": report.reason})
         return code
     said = {
-        "deferred": "recorded; nothing runs before the others are answered",
+        "deferred": "recorded; nothing runs before what still waits is answered",
         "handed_on": "recorded; a process that has the model and the tools goes on",
     }
     if report.result in said:

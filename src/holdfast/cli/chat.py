@@ -302,7 +302,7 @@ class Chat:
         if report is None:
             await self._do(self._service.resume(self._session, by=person.person))  # what the refusal left owed goes on, and what hinders it is said
         elif report.result == "deferred":
-            self._screen.say("- kept; nothing runs before its siblings are answered too", "dim")
+            self._screen.say("- kept; nothing runs before what still waits is answered", "dim")
         elif report.result == "handed_on":
             self._screen.say(f"- kept; a process that has the tool goes on ({report.reason or 'handed on'})", "dim")
 

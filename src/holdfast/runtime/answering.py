@@ -29,10 +29,12 @@ from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import turn_report
 from holdfast.runtime.waiting import has_expired
 from holdfast.runtime.world import World
+from holdfast.session.codec import decode
 from holdfast.session.commands import AnswerApproval, Expire
 from holdfast.session.decide_answers import Answered
+from holdfast.session.events import ApprovalClosed
 from holdfast.session.home_events import GrantActivated, GrantDropped
-from holdfast.session.state import CallStatus, Phase, SessionState
+from holdfast.session.state import Call, CallStatus, Phase
 
 _log = logging.getLogger("holdfast.service")
 
@@ -117,10 +119,8 @@ class Answering:
     # --- going on after it
 
     async def _go_on(self, ledger: Ledger, driver: Driver, approval: ApprovalId, answered: Answered, *, wait: bool) -> AnswerReport:
-        if answered.waiting and not _is_started(ledger, answered):
-            return AnswerReport(result="deferred", reason=None, turn=await turn_report(ledger, answered.turn))
-        if answered.again or not wait:
-            result = "handed_on" if _waits_for_a_driver(ledger.state, answered) else "started"
+        if answered.waiting or answered.again or not wait:
+            result = _result(ledger, approval, answered)
             return AnswerReport(result=result, reason=None, turn=await turn_report(ledger, answered.turn))
         try:
             await self._drives.drive_turn(ledger, driver, answered.turn)
@@ -129,8 +129,8 @@ class Answering:
         except HoldfastError as exc:
             # The answer is durable: it was not refused, whatever hindered what came after it.
             return await _stopped_short(ledger, answered, "started" if _is_started(ledger, answered) else "handed_on", exc)
-        _raise_if_voided(ledger, approval, answered)
-        return AnswerReport(result="started", reason=None, turn=await self._delegation.standing(ledger, answered.turn))
+        result = _result(ledger, approval, answered)
+        return AnswerReport(result=result, reason=None, turn=await self._delegation.standing(ledger, answered.turn))
 
     async def _answered_above(self, ledger: Ledger, report: AnswerReport) -> AnswerReport:
         """Of a delegate's prompt: whoever waits for it goes on, and the request that a person made is told of. The answer stands, whatever hinders that."""
@@ -163,21 +163,37 @@ def _is_started(ledger: Ledger, answered: Answered) -> bool:
     return answered.call in ledger.started
 
 
-def _waits_for_a_driver(state: SessionState, answered: Answered) -> bool:
-    """Recorded, and nobody has gone on with it yet."""
+def _result(ledger: Ledger, approval: ApprovalId, answered: Answered) -> str:
+    """By what the journal says of its call by now, so that the same answer again is told the same. Raises where nothing ran and nothing will."""
+    state = ledger.state
     turn, call = state.turns.get(answered.turn), state.open_call(answered.turn, answered.call)
-    if turn is None or call is None:
-        return False
-    return turn.phase is Phase.PARKED or call.status in (CallStatus.APPROVED, CallStatus.PROPOSED)
+    _raise_if_closed(ledger, call, approval)
+    if turn is None or call is None or _is_started(ledger, answered):
+        return "started"
+    if turn.waiting:
+        return "deferred"
+    return "handed_on" if turn.phase is Phase.PARKED or call.status in (CallStatus.APPROVED, CallStatus.PROPOSED) else "started"
 
 
-def _raise_if_voided(ledger: Ledger, approval: ApprovalId, answered: Answered) -> None:
-    """The answer was taken, but what it allowed may not run any more: told as failed, since nothing ran and nothing will."""
+def _raise_if_closed(ledger: Ledger, call: Call | None, approval: ApprovalId) -> None:
+    """The answer was taken, but what it allowed was stopped before it began: only a call that never started can be."""
+    prompt = call.approval if call is not None else None
+    of_open = prompt.closed_as if prompt is not None and prompt.asked.approval == approval else None
     settled = ledger.state.settled.get(approval)
-    if not _is_started(ledger, answered) and settled is not None and settled.closed_as == "voided":
-        raise Refused(
-            "nothing ran: what would run is no longer what was shown, or may no longer run", code="voided", hint="ask again if it is still wanted"
-        )
+    closed_as = of_open or (settled.closed_as if settled is not None else None)
+    if closed_as is not None:
+        why = _why_closed(ledger, approval) or "what would run is no longer what was shown, or may no longer run"
+        raise Refused(f"nothing ran: {why.removeprefix('Not run: ').rstrip('.')}", code=closed_as, hint="ask again if it is still wanted")
+
+
+def _why_closed(ledger: Ledger, approval: ApprovalId) -> str | None:
+    """In the words of its record, if that is not too long ago."""
+    for record in reversed(ledger.recent):
+        if record.type == "approval_closed":
+            event = decode(record.type, record.version, record.body, seq=record.seq)
+            if isinstance(event, ApprovalClosed) and event.approval == approval:
+                return event.reason
+    return None
 
 
 async def _stopped_short(ledger: Ledger, answered: Answered, result: str, error: HoldfastError) -> AnswerReport:

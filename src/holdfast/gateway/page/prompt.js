@@ -208,7 +208,7 @@ export class PromptCard {
 
   settle(option, done) {
     const verb = option === "deny" ? "Denied" : option === "edit" ? "Asked anew" : option.startsWith("approve") ? "Approved" : "Answered";
-    const came = { started: "it went on", handed_on: "recorded; whoever has the tools goes on", deferred: "recorded; it goes on when its siblings are answered" }[done.result] || done.result;
+    const came = { started: "it went on", handed_on: "recorded; whoever has the tools goes on", deferred: "recorded; it goes on when what still waits is answered" }[done.result] || done.result;
     this.over = { short: `${verb} by you`, text: `${verb} by you: ${came}.`, good: option !== "deny" };
     say(this.over.text);
     this.draw();

@@ -36,6 +36,17 @@ def test_a_delegates_prompt_is_listed_shown_and_answered_like_any_other(cli: Cli
     assert {each["verdict"] for each in cli.json("verify")["sessions"]} == {"holds"}
 
 
+def test_whoever_waits_for_a_delegate_goes_on_when_its_approved_call_may_not_run_any_more(cli: Cli) -> None:
+    """T7: the answer is refused as voided, and nothing of the request is left for somebody else to drive."""
+    cli.settings(SETTINGS)
+    (approval,) = cli.json("send", "ops/api", TASK, "--as", "alice")["approvals"]
+    cli.settings(SETTINGS + '[policy.personal]\nwrite_file = "deny"\n')
+    ran = cli.answer(approval)
+    assert (ran.code, ran.json["result"], ran.json["reason"]) == (6, "failed", "voided")
+    shown = cli.json("sessions", "show", "ops/api")
+    assert (shown["phase"], shown["owes"], (cli.cwd / "found.txt").exists()) == ("idle", [], False)
+
+
 def test_a_delegates_session_takes_no_messages(cli: Cli) -> None:
     cli.settings(SETTINGS)
     (approval,) = cli.json("send", "ops/api", TASK, "--as", "alice")["approvals"]

@@ -65,7 +65,7 @@ class Answering:
                 report = await self._go_on(ledger, driver, command.approval, answered, wait=wait)
                 return await self._answered_above(ledger, report) if wait else report
             except Refused as refused:
-                if wait and refused.code == "expired":
+                if wait and refused.code in {"expired", "voided"}:
                     await self._go_on_without(ledger, driver, command.approval)
                 raise
             finally:
@@ -145,12 +145,16 @@ class Answering:
         return msgspec.structs.replace(report, turn=msgspec.structs.replace(above, error=above.error or stopped))
 
     async def _go_on_without(self, ledger: Ledger, driver: Driver, approval: ApprovalId) -> None:
-        """The prompt's time is over, which is journalled by now and denies it: its turn goes on. What hinders that is said to whoever drives next."""
+        """
+        The prompt is closed, which is journalled by now and denies it: its turn goes on, and whoever waits for it, if it is a delegate's.
+
+        What hinders that is said to whoever drives next.
+        """
         where = ledger.state.approvals.get(approval)
-        if where is not None and where[0] in ledger.state.turns:
-            with suppress(HoldfastError):
+        with suppress(HoldfastError):
+            if where is not None and where[0] in ledger.state.turns:
                 await self._drives.drive_turn(ledger, driver, where[0])
-                await self._drives.drive_up(ledger)
+            await self._drives.drive_up(ledger)
 
 
 async def _commit_answer(ledger: Ledger, command: AnswerApproval) -> Answered:

@@ -59,6 +59,21 @@ def test_a_turn_that_fails_exits_1(cli: Cli) -> None:
     assert (ran.code, ran.json["outcome"], ran.json["error"]["code"]) == (1, "failed", "script_expectation")
 
 
+def test_however_a_turn_ended_without_a_reply_the_next_step_is_said(cli: Cli) -> None:
+    cli.settings("[limits]\nturn_model_calls_max = 1\n")
+    words = ("--json", "send", "notes", "what time is it?", "--as", "alice", "--dedup")
+    bound = cli(*words, "one").json
+    assert (bound["outcome"], bound["error"]["code"]) == ("failed", "turn_model_calls_max")
+    assert bound["error"]["hint"] == "send another message to go on, or raise turn_model_calls_max in [limits] of holdfast.toml"
+    asked = ("--json", "send", "notes", "run: true", "--as", "alice", "--dedup")
+    cli(*asked, "two")
+    cli(*asked, "three")
+    cli("sessions", "cancel", "local/notes", "--as", "alice")
+    ended = [cli(*asked, key).json for key in ("two", "three")]
+    assert [each["outcome"] for each in ended] == ["superseded", "cancelled"]
+    assert {each["error"]["hint"] for each in ended} == {"send the message again if it is still wanted"}
+
+
 def test_without_waiting_the_message_is_taken_in_and_left(cli: Cli) -> None:
     turn = cli.json("send", "notes", "what time is it?", "--no-wait")
     assert (turn["outcome"], turn["reply"]) == ("queued", None)

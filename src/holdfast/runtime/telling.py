@@ -83,10 +83,19 @@ def _ended(ledger: Ledger, turn: TurnId, ending: Ending) -> TurnReport:
         turn=turn,
         outcome=event.outcome,
         reply=event.reply,
-        error=ErrorReport(event.code or event.outcome, event.message or event.outcome, event.hint or "") if failed else None,
+        error=_error(event) if failed else None,
         usage=ending.usage,
         seq=ending.seq,
     )
+
+
+_BOUNDS = frozenset({"turn_model_calls_max", "turn_tool_calls_max", "turn_tokens_max", "turn_cost_max"})
+
+
+def _error(event: TurnEnded) -> ErrorReport:
+    code = event.code or event.outcome
+    further = f"send another message to go on, or raise {code} in [limits] of holdfast.toml" if code in _BOUNDS else None
+    return ErrorReport(code, event.message or event.outcome, event.hint or further or "send the message again if it is still wanted")
 
 
 def phase_of(state: SessionState) -> str:

@@ -3,16 +3,21 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from holdfast.errors import Busy
 from holdfast.gateway import streams
 from holdfast.gateway.frames import frame_from_event, frame_from_piece
-from holdfast.gateway.tails import Follower, Tail
+from holdfast.gateway.streams import Streams
+from holdfast.gateway.tails import Follower, Tail, Tails
 from holdfast.gateway.tokens import Bearer, TokenAdded
-from holdfast.ids import SessionId, TurnId
+from holdfast.ids import InstanceId, SessionId, TurnId
+from holdfast.runtime import lives
 from holdfast.runtime.feed import Delta
+from holdfast.session.authority import MessageSource
+from holdfast.testing.memory_home import open_in_memory
 from tests.gateway.conftest import TAKEN, Events, Gateway, until
 
 
@@ -272,3 +277,40 @@ def test_what_a_tail_keeps_is_bounded_in_number_and_in_bytes() -> None:
         tail.keep(frame_from_piece(Delta(SessionId("ops/api"), TurnId("t1"), "text", "x" * 50_000)))
     assert tail.next_place - tail.first_place <= 512
     assert sum(len(frame.data) for frame in tail.frames_from(0)) <= 5 * 1024 * 1024
+
+
+# --- another life of a session, without a server
+
+
+def a_reader(person: str) -> Bearer:
+    return Bearer.of(TokenAdded(name=person, digest=person, person=person, scopes=("read",), audience="personal", expires_at=None, by=person))
+
+
+def test_who_follows_a_name_that_was_used_before_is_told_nothing_of_its_earlier_life() -> None:
+    """G4: alice's stream hangs on to what was deleted; bob begins a session of that name. Neither hears a word of the other's, not even a piece."""
+
+    async def story() -> None:
+        name, none = SessionId("ops/api"), cast(Any, None)
+        async with open_in_memory() as home:
+            service = home.service
+            tails = Tails(service, Streams(none, none, none, streams_max=9, streams_per_token_max=9))
+
+            async def begin(person: str) -> InstanceId | None:
+                await service.send(name, f"the word of {person}", source=MessageSource.local(person))
+                return await service.world.store.current(name)
+
+            async with tails.follow(name, a_reader("alice"), instance=await begin("alice"), after=None) as alice:
+                assert b"the word of alice" in await read_all(alice)
+                await lives.delete(service, name, by="alice")
+                life = await begin("bob")
+                service.feed.say(Delta(name, TurnId("t1"), "text", "a piece of bob's"))
+                await tails._move(alice.tail)
+                assert (await read_all(alice), alice.ended) == (b"", "new_life")
+                async with tails.follow(name, a_reader("bob"), instance=life, after=None) as bob:
+                    heard = await read_all(bob)
+                    assert (b"the word of alice" in heard, b"the word of bob" in heard) == (False, True)
+                with pytest.raises(Busy):
+                    async with tails.follow(name, a_reader("alice"), instance=alice.tail.instance, after=None):
+                        pytest.fail("a life that is over is followed")
+
+    asyncio.run(story())

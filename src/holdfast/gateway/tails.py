@@ -13,11 +13,11 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from itertools import islice
 
-from holdfast.errors import HoldfastError, Refused, Untrusted
+from holdfast.errors import Busy, HoldfastError, Refused, Untrusted
 from holdfast.gateway.frames import Frame, circle_from_input, frame_from_event, frame_from_piece, frame_from_record
 from holdfast.gateway.streams import Heads, Listener, Streams
 from holdfast.gateway.tokens import Bearer
-from holdfast.ids import SessionId
+from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.record import Record
 from holdfast.runtime.feed import Gap
 from holdfast.runtime.ledger import Ledger
@@ -113,7 +113,7 @@ class Tail:
         self.session = session
         self._service = service
         self._reading = reading
-        self.instance: str | None = None
+        self.instance: InstanceId | None = None
         self.seq = 0
         self._frames: deque[Frame] = deque()
         self._bytes = 0
@@ -179,12 +179,13 @@ class Tail:
         """Is there more to tell than the tail knows: records, a seal, another life, or none at all?"""
         return instance != self.instance or seq > self.seq or (is_sealed and not self.is_sealed)
 
-    async def move(self) -> None:
-        """Take over what is new in the journal."""
+    async def move(self, hear: Callable[[], None] = lambda: None) -> None:
+        """Take over what is new in the journal. `hear` takes the pieces first: they were said before the record that ends them was written."""
         async with self._moving, self._reading, self._service.shelf.use(self.session) as ledger:
-            if ledger.instance != self.instance:
+            if ledger.instance != self.instance:  # what was said meanwhile belongs to a life that nobody here may be allowed to see
                 self.end_all("new_life")
                 return
+            hear()
             if ledger.journal.sealed is None and not ledger.driving:
                 await ledger.refresh()
             while records := await self._new_records(ledger):
@@ -280,17 +281,32 @@ class Tails:
         self.gaps = 0
 
     @asynccontextmanager
-    async def follow(self, session: SessionId, bearer: Bearer, *, after: int | None) -> AsyncGenerator[Follower, None]:
-        """A place in the session's tail, after the cursor; without one, from the beginning."""
-        tail = self._tails.get(session) or Tail(session, self._reading, self._service)
+    async def follow(self, session: SessionId, bearer: Bearer, *, instance: InstanceId | None, after: int | None) -> AsyncGenerator[Follower, None]:
+        """A place in the tail of this life of the session, which the bearer may see, after the cursor; without one, from the beginning."""
+        tail = self._tail_of(session, instance)
         follower = Follower(tail, bearer, after or 0)
         with self._streams.hold(follower), self._joined(tail, follower):
             if tail.instance is None:
                 await tail.begin()
+            if tail.instance != instance:  # who may see the one need not see the other
+                raise Busy(f"{session} has begun a new life just now", hint="try again")
             await self._check_cursor(tail, after)
             if not follower.sees_all:
                 await tail.know_circles()
             yield follower
+
+    def _tail_of(self, session: SessionId, instance: InstanceId | None) -> Tail:
+        """The one that others follow, unless it is of an earlier life: whoever still hangs on to that is told, and nobody joins it."""
+        tail = self._tails.get(session)
+        if tail is not None and tail.instance not in (None, instance):
+            tail.end_all("new_life")
+            self._leave(tail)
+            tail = None
+        return tail or Tail(session, self._reading, self._service)
+
+    def _leave(self, tail: Tail) -> None:
+        del self._tails[tail.session]
+        self._ears.pop(tail.session)[0].close()
 
     @contextmanager
     def _joined(self, tail: Tail, follower: Follower) -> Generator[None, None, None]:
@@ -305,8 +321,7 @@ class Tails:
         finally:
             tail.followers.discard(follower)
             if not tail.followers and self._tails.get(session) is tail:
-                del self._tails[session]
-                self._ears.pop(session)[0].close()
+                self._leave(tail)
 
     async def _check_cursor(self, tail: Tail, after: int | None) -> None:
         if after is not None and after > tail.seq:
@@ -367,11 +382,9 @@ class Tails:
                         group.create_task(self._move(tail))
 
     async def _move(self, tail: Tail) -> None:
-        """Pieces first: they were said before the record that ends them was written."""
         try:
-            if (ear := self._ears.get(tail.session)) is not None:
-                ear[1]()
-            await tail.move()
+            if self._tails.get(tail.session) is tail:
+                await tail.move(self._ears[tail.session][1])
         except Refused as exc:
             tail.end_all("gone" if exc.code == "unknown" else exc.code)
         except Untrusted as exc:

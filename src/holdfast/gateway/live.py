@@ -47,11 +47,11 @@ class SessionEvents(Live):
         bearer = bearer_of(request, "read")
         session = session_of(request)
         query_of(request)
-        service, after = self._gateway.service, cursor_of(request)
+        service = self._gateway.service
         instance = await service.world.store.current(session)  # asked first: what is seen below is of this life, or of none that is followed
         if not await is_seen(service.world, service.shelf, session, bearer.sees):
             raise unknown_session()
-        async with self._gateway.tails.follow(session, bearer, instance=instance, after=after) as follower:
+        async with self._gateway.tails.follow(session, bearer, instance=instance, after=cursor_of(request)) as follower:
             first = await self._standing(session, bearer)
             await Stream(follower, first)(scope, receive, send)
 

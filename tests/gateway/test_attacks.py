@@ -315,6 +315,39 @@ def test_a_prompt_of_others_is_unknown_and_answering_it_is_refused_and_audited(s
     assert shared.answer(alice, prompt, "deny").status_code == 200
 
 
+def test_how_a_prompt_of_others_ended_is_told_in_the_words_for_one_that_never_was(gateway: Gateway) -> None:
+    """Answered, beyond the token's audience, or in a session that was sealed: 404 in the very words, and no name of a person, a session or a file."""
+    gateway.start()
+    alice, team, mallory = (gateway.client(gateway.token(*who)) for who in (("alice",), ("alice", "read,approve", "team:ops"), ("mallory",)))
+    standing, over, sealed = (gateway.ask(f"ops/{name}", f"run: echo {name}") for name in ("standing", "over", "sealed"))
+    assert gateway.answer(alice, {"id": over.id, "digest": over.digest}, "deny").status_code == 200
+    path = min((gateway.home / "sessions" / "ops" / "sealed").glob("*.jsonl"))
+    path.write_bytes(path.read_bytes().replace(b"run: echo sealed", b"run: echo SEALED"))
+    assert gateway.send(alice, "ops/sealed", "help").status_code == 423
+
+    never = {"id": "a-" + "a" * 26, "digest": "0" * 64}
+    words = gateway.answer(mallory, never, "deny").json()
+    assert (words["status"], words["code"]) == (404, "unknown")
+    for prompt in (over, sealed):
+        assert gateway.answer(mallory, {"id": prompt.id, "digest": prompt.digest}, "deny").json() == words
+        assert mallory.get(f"/v1/approvals/{prompt.id}").json() == words
+    for prompt in (standing.id, over.id, sealed.id, never["id"]):
+        assert gateway.answer(team, {"id": prompt, "digest": "0" * 64}, "deny").json() == words
+    told = [gateway.answer(alice, {"id": each.id, "digest": each.digest}, "deny").status_code for each in (over, sealed)]
+    assert told == [409, 423]
+
+
+def test_answers_to_prompts_that_are_not_there_are_few(gateway: Gateway) -> None:
+    """Looking for one reads every journal, so it can't be done a thousand times a second; whoever answers what is there never runs out."""
+    gateway.start()
+    alice = gateway.client(gateway.token("alice"))
+    prompt = gateway.ask("ops/api", "run: echo one")
+    for _ in range(40):
+        assert gateway.answer(alice, {"id": prompt.id, "digest": "0" * 64}, "deny").status_code == 409
+    codes = {gateway.answer(alice, {"id": "a-" + "a" * 26, "digest": "0" * 64}, "deny").json()["code"] for _ in range(60)}
+    assert codes == {"unknown", "too_many"}
+
+
 def test_every_answer_carries_the_headers_that_keep_browsers_strict(shared: Gateway, alice: httpx.Client) -> None:
     for answer in (alice.get("/"), alice.get("/v1/sessions"), alice.get("/nowhere"), httpx.get(f"{shared.url}/v1/sessions"), alice.get("/healthz")):
         assert answer.headers["x-content-type-options"] == "nosniff"

@@ -18,7 +18,6 @@ from holdfast.errors import HoldfastError, Refused
 from holdfast.gateway.bodies import one_header, page_from, page_of, query_of, read_body
 from holdfast.gateway.codes import PAGE_TOKEN_SECONDS
 from holdfast.gateway.context import Gateway
-from holdfast.gateway.problems import problem, problem_response
 from holdfast.gateway.schemas import (
     KEY_CHARS_MAX,
     Answered,
@@ -38,6 +37,7 @@ from holdfast.gateway.tokens import Bearer
 from holdfast.ids import DELEGATE_CHANNEL, ApprovalId, GrantId, SessionId, TurnId, session_id
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.listing import is_seen, readers_of
+from holdfast.runtime.listing import session_of as session_of_approval
 from holdfast.runtime.reports import AnswerReport, ApprovalReport, iso
 from holdfast.runtime.telling import turn_report
 from holdfast.session.state import Phase
@@ -156,14 +156,8 @@ class Api:
 
     async def _approval(self, request: Request, bearer: Bearer) -> ApprovalReport:
         """There is such a prompt for this token; else it is unknown, whoever's it is."""
-        name = request.path_params["approval"]
-        if not _APPROVAL.match(name):
-            raise unknown_approval()
         self._gateway.spend_miss(bearer)
-        try:
-            report = await self._service.approval(ApprovalId(name))
-        except Refused as exc:
-            raise unknown_approval() from exc
+        report = await self._looked_up(_approval_of(request), bearer)
         if not bearer.reads(report.audience, report.boundary) or not await self._is_seen(report.session, bearer):
             raise unknown_approval()
         self._gateway.refund_miss(bearer)
@@ -172,15 +166,14 @@ class Api:
     async def answer(self, request: Request) -> Response:
         bearer = bearer_of(request, "approve")
         query_of(request)
-        name = request.path_params["approval"]
         body = await read_body(request, AnswerIn)
-        if not _APPROVAL.match(name):
-            raise unknown_approval()
+        name = _approval_of(request)
         await self._no_secrets(body.reason or "", msgspec.json.encode(body.arguments).decode())
-        await self._within_audience(ApprovalId(name), bearer)
+        self._gateway.spend_miss(bearer)
+        await self._within_audience(name, bearer)
         try:
             answered = await self._service.answer(
-                ApprovalId(name),
+                name,
                 body.option,
                 by=bearer.person,
                 digest=body.digest,
@@ -191,23 +184,40 @@ class Api:
             )
         except HoldfastError as exc:
             self._gateway.metrics.answers["failed"] += 1
-            if exc.code == "wrong_approver":  # who may is told to nobody else
-                raise Refused("you may not answer this prompt; it still stands", code="wrong_approver") from exc
-            raise
+            raise await self._told(exc, name, bearer) from exc
+        self._gateway.refund_miss(bearer)
         self._gateway.drives.wake(answered.turn.session)
-        answered = await self._until_started(answered, ApprovalId(name))
+        answered = await self._until_started(answered, name)
         self._gateway.metrics.answers[answered.result] += 1
         return json_response(Answered(result=answered.result, reason=answered.reason, turn=answered.turn))
+
+    async def _told(self, error: HoldfastError, approval: ApprovalId, bearer: Bearer) -> HoldfastError:
+        """
+        The same, for whoever sees the session. Others know of no prompt but one that stands, and of that only that it is not theirs to answer:
+        not whose it is, how it ended, or that its session is sealed.
+        """
+        if error.code == "wrong_approver":
+            self._gateway.refund_miss(bearer)
+            return Refused("you may not answer this prompt; it still stands", code="wrong_approver")
+        session = await session_of_approval(self._service.world, self._service.shelf, approval)
+        if session is None or error.code == "unknown" or not await self._is_seen(session, bearer):
+            return unknown_approval()
+        self._gateway.refund_miss(bearer)
+        return error
+
+    async def _looked_up(self, approval: ApprovalId, bearer: Bearer) -> ApprovalReport:
+        try:
+            return await self._service.approval(approval)
+        except HoldfastError as exc:
+            raise await self._told(exc, approval, bearer) from exc
 
     async def _within_audience(self, approval: ApprovalId, bearer: Bearer) -> None:
         """A token that speaks in a wider circle than the prompt was made in knows nothing of it, even if its person may answer."""
         if bearer.reads("personal", f"personal:{bearer.person}"):
             return
-        self._gateway.spend_miss(bearer)
-        report = await self._service.approval(approval)
+        report = await self._looked_up(approval, bearer)
         if not bearer.reads(report.audience, report.boundary):
             raise unknown_approval()
-        self._gateway.refund_miss(bearer)
 
     async def _until_started(self, answered: AnswerReport, approval: ApprovalId) -> AnswerReport:
         """Who asked for it is told `started` if it starts in a moment; the answer is durable either way."""
@@ -305,6 +315,13 @@ def unknown_approval() -> Refused:
     return Refused("there is no such approval", code="unknown", hint="GET /v1/approvals lists what waits")
 
 
+def _approval_of(request: Request) -> ApprovalId:
+    name = request.path_params["approval"]
+    if not _APPROVAL.match(name):
+        raise unknown_approval()
+    return ApprovalId(name)
+
+
 def _key(request: Request) -> str | None:
     key = one_header(request, "idempotency-key")
     if key is not None and not _KEY.match(key):
@@ -331,7 +348,3 @@ def _went_on(ledger: Ledger, turn: TurnId, approval: ApprovalId, since: int) -> 
     if call.call in ledger.started:
         return True
     return call.outcome is not None and open_turn.phase is not Phase.PARKED
-
-
-async def not_found(request: Request, _: Exception) -> Response:
-    return problem_response(problem(404, "unknown", f"there is nothing under {request.method} here", "see /openapi.json"))

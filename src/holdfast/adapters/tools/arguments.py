@@ -5,19 +5,22 @@ An `ArgumentTypes` is made once per tool from named types and defaults. It gives
 bytes into values or says which field is wrong. Pydantic is imported only if one of its models is among the types.
 """
 
+import copy
 import dataclasses
 import inspect
-import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
+from holdfast.adapters.tools.argument_schema import schema_of
+from holdfast.adapters.tools.pydantic_values import is_model, read_model, write_model
 from holdfast.errors import Refused, Unusable
 from holdfast.journal.strict import strict_json
 from holdfast.ports.tools import InvalidArguments
 
 REQUIRED = inspect.Parameter.empty
+_MSGSPEC_ADVICE = "(extra_json_schema=...)`\n\n"  # the end of what msgspec would have its own callers do
 ARGUMENTS_BYTES_MAX = 512 * 1024  # half a record: the call must fit the journal with room for what else it says
 
 
@@ -26,15 +29,22 @@ class ArgumentTypes:
 
     def __init__(self, tool: str, fields: Mapping[str, tuple[Any, Any]]) -> None:
         self._names = tuple(fields)
-        self._struct = msgspec.defstruct("Arguments", [_field(name, *spec) for name, spec in fields.items()], kw_only=True)
         try:
+            self._struct = msgspec.defstruct("Arguments", [_field(name, *spec) for name, spec in fields.items()], kw_only=True)
             self._info = msgspec.inspect.type_info(self._struct)
-            self.schema = _schema(self._struct)
+            self.schema = schema_of(self._struct)
+        except NameError as exc:
+            raise Unusable(
+                f"a type of {tool} is not known here: {exc}", hint="types inside of its types must be importable from their modules"
+            ) from exc
         except (TypeError, msgspec.MsgspecError) as exc:
             raise Unusable(
-                f"the arguments of {tool} have a type that JSON can't carry: {exc}",
-                hint="use builtins, dataclasses, msgspec or Pydantic models, Literal, Enum, list and dict",
+                f"the arguments of {tool} have a type that JSON can't carry: {_words(exc).rpartition(_MSGSPEC_ADVICE)[2]}",
+                hint="use builtins, dataclasses, msgspec or Pydantic models, Literal, Enum, list and dict; of several objects in one union, tagged structs",
             ) from exc
+        for name, (kind, default) in fields.items():
+            if default is not REQUIRED:
+                _refuse_misfit(tool, name, kind, default)
 
     def read(self, arguments: bytes) -> dict[str, Any]:
         """The values by name; raises InvalidArguments that names the field."""
@@ -43,13 +53,10 @@ class ArgumentTypes:
 
     def normal(self, arguments: bytes) -> bytes:
         """The arguments as they would run: defaults filled in at every depth, keys in the schema's order, sets sorted."""
-        try:
-            encoded = msgspec.json.encode(_whole(self._decoded(arguments)), enc_hook=_encode_foreign)
-            strict_json(encoded, what="the arguments")  # a default, or a model's own dump, may hold what JSON can't
-        except InvalidArguments:
-            raise
-        except (Exception, SystemExit) as exc:  # a model's own dump is code of the tool's author, and may raise anything
-            raise InvalidArguments(f"the arguments can't be written down: {told(exc)}") from exc
+        encoded = _written(self._decoded(arguments))
+        # This is what is shown and approved, and what the call will be read from: reading it must change nothing.
+        if _written(self._decoded(encoded)) != encoded:
+            raise InvalidArguments("the tool's own check changes its arguments each time it reads them: what is shown would not be what runs")
         return encoded
 
     def _decoded(self, arguments: bytes) -> Any:
@@ -58,7 +65,7 @@ class ArgumentTypes:
         if unknown is not None:
             raise InvalidArguments(f"there is no field {unknown!r}; the fields are {', '.join(self._names) or 'none'}")
         try:
-            return msgspec.convert(raw, self._struct, strict=True, dec_hook=_decode_foreign)
+            return _converted(raw, self._struct)
         except ValueError as exc:  # msgspec's own among them
             raise InvalidArguments(_words(exc)) from exc
         except (Exception, SystemExit) as exc:  # a check of the author's own: whatever it raises, these arguments don't pass it
@@ -93,64 +100,42 @@ def strict_object(arguments: bytes) -> dict[str, Any]:
 def _field(name: str, kind: Any, default: Any) -> Any:
     if default is REQUIRED:
         return (name, kind)
-    if isinstance(default, list | dict | set | bytearray):
-        return (name, kind, msgspec.field(default_factory=default.copy))
+    if _may_change(default):
+        return (name, kind, msgspec.field(default_factory=lambda: copy.deepcopy(default)))
     return (name, kind, default)
 
 
-def _schema(struct: type[msgspec.Struct]) -> str:
-    (reference,), components = msgspec.json.schema_components([struct], schema_hook=_schema_of_foreign, ref_template="#/$defs/{name}")
-    own = components.pop("Arguments", reference)
-    own.pop("title", None)
-    own["additionalProperties"] = False
-    nested: dict[str, Any] = {}
-    for part in (own, *components.values()):
-        _lift_definitions(part, nested)
-    definitions = {**components, **nested}
-    if definitions:
-        own["$defs"] = definitions
-    return msgspec.json.encode(own).decode()
+def _may_change(default: Any) -> bool:
+    """A model is among these because msgspec could not write it into the schema."""
+    if isinstance(default, msgspec.Struct):
+        return not default.__struct_config__.frozen
+    return isinstance(default, list | dict | set | bytearray) or is_model(type(default))
 
 
-def _lift_definitions(schema: Any, into: dict[str, Any]) -> None:
-    """A Pydantic model brings its `$defs` along; references in it point to the top."""
-    if isinstance(schema, dict):
-        into.update(cast("dict[str, Any]", schema.pop("$defs", {})))
-        for value in schema.values():
-            _lift_definitions(value, into)
-    elif isinstance(schema, list):
-        for value in schema:
-            _lift_definitions(value, into)
-
-
-def _is_pydantic_model(kind: Any) -> bool:
-    pydantic = sys.modules.get("pydantic")  # a type of it can't be here unless it was imported
-    return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
-
-
-def _schema_of_foreign(kind: type) -> dict[str, Any]:
-    if _is_pydantic_model(kind):
-        return cast("dict[str, Any]", cast("Any", kind).model_json_schema(ref_template="#/$defs/{model}"))
-    raise NotImplementedError
-
-
-def _decode_foreign(kind: type, value: Any) -> Any:
-    if not _is_pydantic_model(kind):
-        raise NotImplementedError
-    model = cast("Any", kind)
+def _refuse_misfit(tool: str, name: str, kind: Any, default: Any) -> None:
+    """A default that its own type refuses would have every call that leaves it out refused, with words about a value that nobody gave."""
     try:
-        # As JSON, so that strict means what it means in JSON: a date may be a string, a number may not.
-        return model.model_validate_json(msgspec.json.encode(value), strict=True, extra="forbid")
-    except ValueError as exc:
-        problems = exc.errors() if hasattr(exc, "errors") else []
-        said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problems[:5])
-        raise ValueError(said or str(exc)) from None
+        _converted(strict_json(_written(default), what="it"), kind)
+    except (Exception, SystemExit) as exc:  # a check of the author's own among them
+        raise Unusable(
+            f"the default of {name!r} of {tool} does not fit its type: {_words(exc)}",
+            hint="annotate it with what it may be, as in `str | None = None`",
+        ) from exc
 
 
-def _encode_foreign(value: Any) -> Any:
-    if _is_pydantic_model(type(value)):
-        return value.model_dump(mode="json")
-    raise NotImplementedError
+def _converted(raw: Any, kind: Any) -> Any:
+    return msgspec.convert(raw, kind, strict=True, dec_hook=read_model, str_keys=True)
+
+
+def _written(value: Any) -> bytes:
+    try:
+        encoded = msgspec.json.encode(_whole(value), enc_hook=write_model)
+        strict_json(encoded, what="the arguments")  # a default, or a model's own dump, may hold what JSON can't
+    except InvalidArguments:
+        raise
+    except (Exception, SystemExit) as exc:  # a model's own dump is code of the tool's author, and may raise anything
+        raise InvalidArguments(f"the arguments can't be written down: {told(exc)}") from exc
+    return encoded
 
 
 def _whole(value: Any) -> Any:
@@ -168,7 +153,7 @@ def _whole(value: Any) -> Any:
         case list() | tuple():
             return [_whole(each) for each in value]
         case set() | frozenset():
-            return sorted(map(_whole, value), key=lambda each: msgspec.json.encode(each, enc_hook=_encode_foreign))
+            return sorted(map(_whole, value), key=lambda each: msgspec.json.encode(each, enc_hook=write_model))
         case dict():
             return {key: _whole(each) for key, each in value.items()}
         case _ if dataclasses.is_dataclass(value):

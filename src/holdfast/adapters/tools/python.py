@@ -7,7 +7,6 @@ twice. A tool's own exception is a known outcome, told to the model as type and 
 
 import asyncio
 import functools
-import hashlib
 import inspect
 import re
 import threading
@@ -20,6 +19,8 @@ import msgspec
 from holdfast.adapters.tools.arguments import ArgumentTypes, told
 from holdfast.adapters.tools.display import display_of
 from holdfast.adapters.tools.output import refuse_secrets, returned_text
+from holdfast.adapters.tools.pydantic_values import dumped_model
+from holdfast.adapters.tools.signature import code_digest, parameters_of
 from holdfast.adapters.tools.threads import OwnedThreads
 from holdfast.errors import InvariantBroken, Unusable
 from holdfast.ports.tools import CannotBind, InvalidArguments, OnOutput, Prepared, ProcessFacts, Scene, ToolCall, ToolReturned
@@ -63,14 +64,15 @@ class PythonTool(Generic[_P, _R]):
                 raise Unusable(f"{word!r} is no {what} of a tool", hint=f"use {', '.join(known)}")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise Unusable(f"{function.__name__} yields, and a tool returns its result once", hint="return a list, or the text")
+        _refuse_mistaken(function, free=free, timeout_seconds=timeout_seconds)
         functools.update_wrapper(self, function)
         self._function = function
         self._timeout_seconds = timeout_seconds
         self._background = background
-        self._name = name or function.__name__
-        if not _NAME.match(self._name):
+        self._name = function.__name__ if name is None else name
+        if not isinstance(self._name, str) or not _NAME.match(self._name):
             raise Unusable(f"{self._name!r} is no tool name", hint="give one with @tool(name=...): letters, digits, '_' and '-'")
-        fields, self._injected = _parameters(function, self._name)
+        fields, self._injected = parameters_of(function, self._name)
         self._types = ArgumentTypes(self._name, fields)
         unknown = sorted(set(free) - set(fields))
         if unknown:
@@ -83,7 +85,7 @@ class PythonTool(Generic[_P, _R]):
             default_mode=mode,
             audience=audience,
             free_fields=tuple(sorted(free)),
-            code=_code_digest(function) + ("+background" if background else ""),
+            code=code_digest(function) + ("+background" if background else ""),
         )
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -116,8 +118,8 @@ class PythonTool(Generic[_P, _R]):
             values = self._types.read(arguments)
         except InvalidArguments as exc:  # a check of the author's own that looks at more than the arguments
             raise CannotBind(str(exc)) from exc
-        if self._injected is not None:
-            values[self._injected] = ToolCall(
+        if self._injected:
+            call = ToolCall(
                 session=scene.session,
                 instance=scene.instance,
                 turn=scene.turn,
@@ -128,6 +130,7 @@ class PythonTool(Generic[_P, _R]):
                 audience=scene.audience,
                 boundary=scene.boundary,
             )
+            values.update(dict.fromkeys(self._injected, call))
         return _PreparedFunction(self._function, values, secrets=scene.secrets, timeout_seconds=self._timeout_seconds)
 
 
@@ -194,6 +197,16 @@ class _PreparedFunction:
         if self._beginning.acquire(blocking=False):
             return "; it never began: functions that do not end have taken all the threads there are"
         return "; it could not be stopped and may still take effect"
+
+
+def _refuse_mistaken(function: Callable[..., Any], *, free: Sequence[str], timeout_seconds: float | None) -> None:
+    if not hasattr(function, "__name__") or not hasattr(function, "__qualname__"):
+        # A partial, or an object with `__call__`: what it holds beside its code would be bound by nothing that is approved.
+        raise Unusable(f"{function!r} has no name and no code of its own", hint="write a function that calls it, and decorate that")
+    if isinstance(free, str):
+        raise Unusable(f"free={free!r} is one text, and would be read letter by letter", hint=f"write free=[{free!r}]")
+    if timeout_seconds is not None and not (isinstance(timeout_seconds, int | float) and timeout_seconds > 0):
+        raise Unusable(f"timeout_seconds={timeout_seconds!r} is no time that a call could take", hint="use a number of seconds above 0")
 
 
 def _is_being_stopped() -> bool:
@@ -278,39 +291,6 @@ def tool(
     return made if function is None else made(function)
 
 
-def _parameters(function: Callable[..., Any], name: str) -> tuple[dict[str, tuple[Any, Any]], str | None]:
-    """(name -> type and default, the parameter that takes the ToolCall)."""
-    try:
-        hints = typing.get_type_hints(function, include_extras=True)
-    except NameError as exc:
-        raise Unusable(
-            f"a type of {name} is not known here: {exc}", hint="its annotations must be importable from its module, not names inside of a function"
-        ) from exc
-    fields: dict[str, tuple[Any, Any]] = {}
-    injected: str | None = None
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise Unusable(f"{name} takes {parameter}, which a model can't name", hint="use named parameters only")
-        kind = hints.get(parameter.name)
-        if kind is None and parameter.annotation is parameter.empty:
-            raise Unusable(f"parameter {parameter.name!r} of {name} has no type", hint="annotate it: the model is told its type")
-        if kind is ToolCall:
-            injected = parameter.name
-        else:
-            fields[parameter.name] = (kind, parameter.default)
-    return fields, injected
-
-
-def _code_digest(function: Callable[..., Any]) -> str:
-    """Which code this is: by name, and by source where there is one."""
-    name = f"{function.__module__}:{function.__qualname__}"
-    try:
-        source = inspect.getsource(function)
-    except (OSError, TypeError):
-        source = ""
-    return f"{name}#{hashlib.blake2b(source.encode(errors='replace'), digest_size=16).hexdigest()}"
-
-
 def _top_level(arguments: bytes) -> list[tuple[str, str]]:
     """Each argument with its value as the exact JSON text that will be read."""
     parts = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
@@ -323,4 +303,4 @@ def _result_text(value: Any) -> str:
     pydantic_dump = getattr(value, "model_dump_json", None)
     if callable(pydantic_dump):
         return str(pydantic_dump())
-    return msgspec.json.encode(value).decode()
+    return msgspec.json.encode(value, enc_hook=dumped_model).decode()

@@ -166,6 +166,11 @@ class Ledger:
     def epoch(self) -> int | None:
         return self.attempt.epoch
 
+    @property
+    def folded_seq(self) -> int:
+        """The last record that `state` knows: before the journal's last while an append is on its way back, and where its caller was cancelled meanwhile."""
+        return self.journal.head.seq if self._attempt is None else self._attempt.position.seq
+
     def _fold(self, record: Record) -> None:
         before, coming = self.state, self._coming.pop(record.seq, None)
         if coming is not None and coming.is_kept_in(record, before):

@@ -124,6 +124,14 @@ def test_doctor_looks_at_who_may_get_in(cli: Cli) -> None:
     assert "chmod 700" in _problems(cli)["home"]
 
 
+def test_doctor_names_a_key_that_no_rotation_made(cli: Cli) -> None:
+    cli("send", "ops/api", "hello")
+    (cli.home / "keys/2.key").write_bytes(bytes(32))
+    (cli.home / "keys/2.key").chmod(0o600)
+    (told,) = [each for each in cli.json("doctor")["checks"] if each["check"] == "keys"]
+    assert (told["state"], told["detail"][:5]) == ("warning", "2.key")
+
+
 def test_doctor_says_when_the_home_is_no_folder(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     cli.env["HOLDFAST_HOME"] = str(tmp_path / "file")

@@ -165,12 +165,14 @@ def _disk(home: Path) -> Iterator[Finding]:
 
 def _keys(home: Path) -> Iterator[Finding]:
     from holdfast.adapters.files.keys import load_keys
+    from holdfast.adapters.files.vouching import that_count
 
     folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if not (home / "keys").exists() and not (home / "home").exists():
             return  # not born yet
         found = load_keys(folder)
+        counted = that_count(folder, found.by_generation)
     except HoldfastError as exc:
         yield Finding("keys", "problem", exc.message, exc.hint)
         return
@@ -181,8 +183,11 @@ def _keys(home: Path) -> Iterator[Finding]:
         os.close(folder)
     if found.trouble:
         yield Finding("keys", "problem", found.trouble, "0600 in a 0700 folder; a lost key comes back from a backup only")
+    elif ignored := sorted(found.by_generation.keys() - counted.keys()):
+        said = f"{ignored[0]}.key is none that the home's journal names; nothing is believed for its sake"
+        yield Finding("keys", "warning", said, "a rotation that died left it, or somebody else; it may be removed")
     else:
-        yield Finding("keys", "ok", f"generation {max(found.by_generation)}")
+        yield Finding("keys", "ok", f"generation {max(counted)}")
 
 
 def _sockets(home: Path) -> Iterator[Finding]:

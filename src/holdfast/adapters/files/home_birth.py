@@ -14,7 +14,7 @@ from pathlib import Path
 from holdfast.adapters.files import birth
 from holdfast.adapters.files.anchors import AnchorTables
 from holdfast.adapters.files.home_files import HOME_INSTANCE, HOME_PARTS, HOME_SESSION, SESSIONS, HomeFiles
-from holdfast.adapters.files.keys import load_keys, make_key, no_key
+from holdfast.adapters.files.keys import load_keys, make_first_key, no_key
 from holdfast.adapters.files.paths import FOLDER_MODE, READ_ONLY, open_folder, refused
 from holdfast.errors import Refused, Unusable
 from holdfast.journal.chain import Keyring
@@ -93,7 +93,7 @@ def _bear(home: int, path: Path, now: int) -> None:
     found = load_keys(home)
     if found.by_generation and found.trouble:
         raise no_key(found.trouble)
-    key = found.by_generation.get(1) or make_key(home, 1)
+    key = found.by_generation.get(1) or make_first_key(home)
     files = HomeFiles(home, path, {1: key}, generation=lambda: 1)
     try:
         created = Draft(*encode_home_event(HomeCreated(home="h-" + secrets.token_hex(8))))

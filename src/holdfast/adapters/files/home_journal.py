@@ -77,9 +77,9 @@ class HomeJournal:
             return self._without_key(str(exc))
         except FileNotFoundError:
             self._seal_itself(self._handle.untrusted(Damage("cut_short", "its journal is missing", 0, 1, 0), while_open=False))
-        newest = self.registry.state.generation
-        if newest not in self._keys:
-            self.trouble = self.trouble or f"key {newest} is missing"
+        missing = next((each for each in range(1, self.registry.state.generation + 1) if each not in self._keys), None)
+        if missing is not None:
+            self.trouble = self.trouble or f"key {missing} is missing, or is not the one that the home's journal names"
         mark = home_seal.read(self.files.home)
         if mark is not None:
             self.mark = self.mark or mark
@@ -175,8 +175,12 @@ class HomeJournal:
         return generation
 
     def is_lost(self, generation: int) -> bool:
-        """A key that the home's journal knows of and we lack. Any other key that a segment names was not named by us: that is damage."""
-        return 1 <= generation <= self.registry.state.generation and generation not in self._keys
+        """
+        A key that the home's journal knows of and we lack. Any other key that a segment names was not named by us: that is damage.
+
+        A home that is itself sealed may have lost the record that names it, and accuses no session of that.
+        """
+        return generation not in self._keys and (self.mark is not None or 1 <= generation <= self.registry.state.generation)
 
     # --- writing to it -----------------------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ import secrets
 import stat
 from typing import NamedTuple
 
-from holdfast.adapters.files.paths import create_exclusively, make_folder, open_file, open_folder, read_at
+from holdfast.adapters.files.paths import create_exclusively, create_whole, make_folder, open_file, open_folder, read_at
+from holdfast.adapters.files.vouching import that_count
 from holdfast.errors import Refused
 from holdfast.journal.chain import KEY_BYTES
 
@@ -21,14 +22,14 @@ _NOT_OWNER = 0o077
 
 
 class KnownKeys(dict[int, bytes]):
-    """A home's keys by generation. One that is asked for and unknown may be a peer's rotation: the folder is looked at again."""
+    """A home's keys by generation, those that count. One that is asked for and unknown may be a peer's rotation: it is looked for again."""
 
     def __init__(self, home: int, found: dict[int, bytes]) -> None:
-        super().__init__(found)
+        super().__init__(that_count(home, found))
         self._home = home
 
     def look_again(self) -> None:
-        self.update(load_keys(self._home).by_generation)
+        self.update(that_count(self._home, load_keys(self._home).by_generation))
 
     def __missing__(self, generation: int) -> bytes:
         self.look_again()
@@ -39,7 +40,7 @@ class KnownKeys(dict[int, bytes]):
 
 
 class Keys(NamedTuple):
-    """What was found: usable keys by generation, and why writing is refused, if it is."""
+    """What was found: usable keys by generation, counted or not, and why writing is refused, if it is."""
 
     by_generation: dict[int, bytes]
     trouble: str | None
@@ -65,9 +66,8 @@ def load_keys(home: int) -> Keys:
                     trouble.append(wrong)
     finally:
         os.close(folder)
-    missing = [str(generation) for generation in range(1, max(found, default=1)) if generation not in found]
-    if missing or not found:
-        trouble.append(f"key {missing[0] if missing else '1'} is missing")
+    if 1 not in found:
+        trouble.append("key 1 is missing")
     return Keys(found, "; ".join(trouble) or None)
 
 
@@ -86,12 +86,28 @@ def _load_key(folder: int, name: str) -> tuple[bytes | None, str | None]:
     return key, f"others may read {name} (mode {mode:o})" if mode & _NOT_OWNER else None
 
 
-def make_key(home: int, generation: int) -> bytes:
-    """The key of a generation: ours, or that of whoever was faster."""
-    make_folder(home, KEYS)
+def make_next_key(home: int, generation: int) -> bytes:
+    """
+    The key of a generation that no record names yet; with the home's write lock held.
+
+    A file that bears its name already is a rotation's that died, or somebody's who waits for us to use it: nothing was sealed with it, and it is replaced.
+    """
     folder = open_folder(home, KEYS)
     try:
         name = f"{generation}.key"
+        key = secrets.token_bytes(KEY_BYTES)
+        create_whole(folder, name, key, temporary=f".{name}.{secrets.token_hex(8)}.tmp")
+        return key
+    finally:
+        os.close(folder)
+
+
+def make_first_key(home: int) -> bytes:
+    """Of a home that is being born: ours, or that of whoever was faster."""
+    make_folder(home, KEYS)
+    folder = open_folder(home, KEYS)
+    try:
+        name = "1.key"
         key = secrets.token_bytes(KEY_BYTES)
         if create_exclusively(folder, name, key, temporary=f".{name}.{secrets.token_hex(8)}.tmp"):
             return key

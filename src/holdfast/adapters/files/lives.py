@@ -16,7 +16,7 @@ from holdfast.adapters.files.catch_up import Damaged
 from holdfast.adapters.files.home_files import HomeFiles, session_parts
 from holdfast.adapters.files.home_journal import HomeJournal, draft
 from holdfast.adapters.files.journal import FileJournal
-from holdfast.adapters.files.keys import KnownKeys, make_key
+from holdfast.adapters.files.keys import KnownKeys, make_next_key
 from holdfast.adapters.files.lane import Lane
 from holdfast.adapters.files.reading import open_at_head
 from holdfast.adapters.files.session_files import SessionFiles
@@ -128,13 +128,14 @@ class Lives:
         def decide(_: Section) -> Sequence[Draft]:
             self._own.registry.refresh()
             generation = self._own.registry.state.generation + 1
-            key = make_key(self._files.home, generation)
-            self._keys[generation] = key
+            # A crash from here to the commit of the record below leaves a key that no record names, and that the next rotation replaces.
+            key = make_next_key(self._files.home, generation)
             made.append(generation)
             return [draft(KeyRotated(generation=generation, key_id=key_id(key), by=by))]
 
         with self._one_at_a_time:
             self._own.append(decide)
+        self._keys.look_again()
         return made[0]
 
 

@@ -55,21 +55,25 @@ def _wrong(what: str, hint: str) -> Unusable:
 
 def _read_at(text: str, time_zone: str | None, find_zone: FindZone) -> Once:
     read = _AT.match(text)
+    if read is None:
+        raise _no_date(text)
+    if read["offset"] is not None and time_zone is not None:
+        raise _wrong(f"time_zone: at {text!r} has an offset already", f"leave time_zone out, or write at {text[: read.start('offset')]!r}")
+    zone = find_zone(time_zone) if time_zone is not None else None
     try:
-        moment = _whole_second(datetime.fromisoformat(text)) if read is not None else None
-    except (ValueError, OverflowError):
-        moment = None
-    if read is None or moment is None:
-        raise _wrong(
-            f"at: {text[:80]!r} is no date and time", "write 2026-11-17T09:00:00Z, 2026-11-17T09:00+01:00, or 2026-11-17T09:00 with time_zone"
-        )
-    if read["offset"] is not None:
-        if time_zone is not None:
-            raise _wrong(f"time_zone: at {text!r} has an offset already", f"leave time_zone out, or write at {text[: read.start('offset')]!r}")
-        return Once(int(moment.astimezone(UTC).timestamp()) * 1000)
-    if time_zone is None:
-        raise _wrong(f"at: {text!r} does not say in which time zone", f"write {text}Z, or name a time_zone such as Europe/Berlin")
-    return Once(instant_of(moment, find_zone(time_zone)))
+        moment = _whole_second(datetime.fromisoformat(text))
+        if read["offset"] is not None:
+            return Once(int(moment.astimezone(UTC).timestamp()) * 1000)
+        if zone is not None:
+            return Once(instant_of(moment, zone))
+    except (ValueError, OverflowError) as exc:  # no such day, or none that the calendar still has when it is told in UTC
+        raise _no_date(text) from exc
+    raise _wrong(f"at: {text!r} does not say in which time zone", f"write {text}Z, or name a time_zone such as Europe/Berlin")
+
+
+def _no_date(text: str) -> Unusable:
+    hint = "write 2026-11-17T09:00:00Z, 2026-11-17T09:00+01:00, or 2026-11-17T09:00 with time_zone"
+    return _wrong(f"at: {text[:80]!r} is no date and time", hint)
 
 
 def _whole_second(moment: datetime) -> datetime:

@@ -13,6 +13,7 @@ import msgspec
 from holdfast import limits
 from holdfast.session import (
     authority,
+    cron,
     events,
     evolve,
     evolve_approvals,
@@ -56,6 +57,7 @@ _ENUMS: dict[str, type[StrEnum]] = {
 
 FOLD = (
     authority,
+    cron,
     events,
     evolve,
     evolve_approvals,
@@ -99,8 +101,8 @@ def encode_state(value: SessionState) -> bytes:
 def decode_state(data: bytes) -> SessionState | None:
     """The very state, or None when it is not of this layout."""
     try:
-        layout, value = msgspec.json.decode(data, type=tuple[str, Any])
-        found = _in(value) if layout == LAYOUT else None
+        made_under, value = msgspec.json.decode(data, type=tuple[str, Any])
+        found = _in(value) if made_under == LAYOUT else None
     except (msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError, RecursionError):
         return None
     return found if isinstance(found, SessionState) else None

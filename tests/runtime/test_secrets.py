@@ -47,15 +47,26 @@ async def test_what_a_model_says_of_a_secret_is_hidden_and_a_call_with_one_never
     assert stage.effects.done == ["look y"]
 
 
+@pytest.mark.parametrize("written", [CANARY, CANARY.replace('"', '\\"')])
 @pytest.mark.parametrize("size", [1, 3, 7, 100])
-def test_a_secret_cut_by_the_end_of_a_piece_is_hidden_from_followers(size: int) -> None:
+def test_a_secret_cut_by_the_end_of_a_piece_is_hidden_from_followers(size: int, written: str) -> None:
+    """As it is written, and as JSON writes it, which takes longer."""
     heard: list[str] = []
     streamed = Secrecy((CANARY,)).streamed(heard.append)
-    text = f"before {CANARY} after {CANARY}"
+    text = f"before {written} after {written}"
     for start in range(0, len(text), size):
         streamed.hear(text[start : start + size])
     streamed.end()
     assert "".join(heard) == f"before {HIDDEN} after {HIDDEN}"
+
+
+@in_loop
+async def test_a_secret_that_is_no_text_hinders_nothing_and_is_hidden_as_it_reads(stage: Stage) -> None:
+    """A variable may hold any bytes, and Python hands them over as half characters."""
+    ops = stage.agent([{"say": "it is canary-\ufffd7f3b"}])
+    async with stage.open(ops) as home:
+        home.service.world.secrets = ("canary-\udcff7f3b",)
+        assert (await home.send("ops/api", "hello", source=alice)).reply == f"it is {HIDDEN}"
 
 
 @in_loop

@@ -161,6 +161,11 @@ def test_a_secret_is_refused_in_and_hidden_out(place: Any, encode: Any, run: Any
     assert (returned.text, b"".join(heard)) == ("a [secret] b sk-liv", b"a [secret] b sk-liv")
 
 
+def test_a_secret_whose_bytes_are_no_text_is_hidden_as_a_command_prints_it(place: Any, run: Any) -> None:
+    returned = run(Shell(), place.scene(secrets=("sk-live-\udcff12345",)), command="printf 'a sk-live-\\37712345 b'")
+    assert returned.text == "a [secret] b"
+
+
 def test_output_is_bounded_for_the_model_and_kept_beside(place: Any, run: Any) -> None:
     returned = run(Shell(), place.scene(), command="seq 100000; exit 1")
     assert len(returned.text.encode()) <= limits.TOOL_OUTPUT_VIEW_BYTES

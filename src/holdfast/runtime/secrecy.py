@@ -16,29 +16,35 @@ _CHARS_MIN = 6
 
 class Secrecy:
     def __init__(self, secrets: tuple[str, ...]) -> None:
+        forms = {form for each in secrets if len(each) >= _CHARS_MIN for form in _forms(each)}
         # Longest first, so that one that contains another is hidden whole.
-        self._secrets = tuple(sorted({each for each in secrets if len(each) >= _CHARS_MIN}, key=lambda each: (-len(each), each)))
-        self._longest = max((len(each) for each in self._secrets), default=0)
+        self._forms = tuple(sorted(forms, key=lambda each: (-len(each), each)))
 
     def holds(self, text: str) -> bool:
         """As written, or as JSON would write it."""
-        return any(each in text or msgspec.json.encode(each).decode()[1:-1] in text for each in self._secrets)
+        return any(each in text for each in self._forms)
 
     def hidden(self, text: str) -> str:
-        for each in self._secrets:
-            text = text.replace(each, HIDDEN).replace(msgspec.json.encode(each).decode()[1:-1], HIDDEN)
+        for each in self._forms:
+            text = text.replace(each, HIDDEN)
         return text
 
     def hidden_answer(self, answer: ModelAnswer) -> tuple[ModelAnswer, frozenset[int]]:
         """The answer as it may be kept, and which of its calls held a secret: those may not run."""
-        if not self._secrets or not self.holds(msgspec.json.encode(answer).decode()):
+        if not self._forms or not self.holds(msgspec.json.encode(answer).decode()):
             return answer, frozenset()
         refused = frozenset(index for index, call in enumerate(answer.calls) if self.holds(call.arguments))
         calls = tuple(msgspec.structs.replace(call, arguments=self.hidden(call.arguments)) for call in answer.calls)
         return msgspec.structs.replace(answer, text=self.hidden(answer.text), calls=calls, blob=None, blob_adapter=None), refused
 
     def streamed(self, on_text: OnText) -> "StreamedText":
-        return StreamedText(self, on_text, self._longest)
+        return StreamedText(self, on_text, max(map(len, self._forms), default=0))
+
+
+def _forms(secret: str) -> tuple[str, str]:
+    """As it is written, and as JSON writes it. Of a variable whose bytes are no text: as they read once somebody has made text of them."""
+    text = secret.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return text, msgspec.json.encode(text).decode()[1:-1]
 
 
 class StreamedText:

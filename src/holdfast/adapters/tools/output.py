@@ -16,8 +16,10 @@ _SECRET_CHARS_MIN = 6  # shorter values are words: hiding them would mangle ever
 
 
 def usable_secrets(secrets: tuple[str, ...]) -> tuple[bytes, ...]:
-    """Longest first, so that one that contains another is hidden whole."""
-    return tuple(sorted({one.encode() for one in secrets if len(one) >= _SECRET_CHARS_MIN}, key=lambda one: (-len(one), one)))
+    """Longest first, so that one that contains another is hidden whole. A variable need not hold text: its bytes are what a command prints."""
+    return tuple(
+        sorted({one.encode("utf-8", "surrogateescape") for one in secrets if len(one) >= _SECRET_CHARS_MIN}, key=lambda one: (-len(one), one))
+    )
 
 
 def refuse_secrets(arguments: bytes, secrets: tuple[str, ...]) -> None:

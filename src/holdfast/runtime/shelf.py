@@ -8,6 +8,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
 
 from holdfast.errors import Fenced, InDoubt, NewerVersion, ReadOnly, Untrusted
 from holdfast.ids import InstanceId, SessionId
@@ -26,7 +27,8 @@ class Shelf:
         self._ledgers: OrderedDict[SessionId, Ledger] = OrderedDict()
         # How many use each; also of those set aside, which are closed when the last of their users leaves, never under one.
         self._users: dict[Ledger, int] = {}
-        self._opening: dict[SessionId, asyncio.Lock] = {}
+        # There for as long as somebody opens it, or waits for whoever does.
+        self._opening: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
     async def use(self, session: SessionId) -> AsyncGenerator[Ledger, None]:
@@ -44,11 +46,11 @@ class Shelf:
     async def _take(self, session: SessionId) -> Ledger:
         lock = self._opening.setdefault(session, asyncio.Lock())
         async with lock:
-            ledger = self._ledgers.get(session)
-            if ledger is not None and await self._is_spent(ledger):
-                self._set_aside(session, ledger)
-                await self._close_if_unused(session, ledger)
-                ledger = None
+            known = self._ledgers.get(session)
+            if known is not None and await self._is_spent(known):
+                self._set_aside(session, known)
+                await self._close_if_unused(session, known)
+            ledger = self._ledgers.get(session)  # once more: others may have needed its room meanwhile
             if ledger is None:
                 ledger = await self._opened(session)
                 self._ledgers[session] = ledger
@@ -88,13 +90,12 @@ class Shelf:
         self._users[ledger] = self._users.get(ledger, 1) - 1
         if self._users[ledger] == 0:
             del self._users[ledger]
-            if (lock := self._opening.get(session)) is not None and not lock.locked():
-                del self._opening[session]
         await self._close_if_unused(session, ledger)
         idle = [(name, each) for name, each in self._ledgers.items() if each not in self._users]
         for name, each in idle[: max(0, len(idle) - IDLE_KEPT)]:
-            self._set_aside(name, each)
-            await self._close_if_unused(name, each)
+            if each not in self._users:  # nobody has taken it while the one before was closed
+                self._set_aside(name, each)
+                await self._close_if_unused(name, each)
 
     def open_ledgers(self) -> Sequence[Ledger]:
         return tuple(self._ledgers.values())

@@ -1,0 +1,139 @@
+"""One ledger for each session that this process has open, whatever comes between two steps of taking it off the shelf and putting it back."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from holdfast.adapters.inmemory import InMemoryDisk, InMemoryStore
+from holdfast.ids import InstanceId, SessionId
+from holdfast.ports.journal_store import Draft, Journal
+from holdfast.runtime import shelf as shelves
+from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.shelf import Shelf
+from holdfast.session.codec import encode
+from holdfast.session.events import SessionBorn
+from holdfast.testing.loop import in_loop
+
+X, Y, Z = SessionId("ops/x"), SessionId("ops/y"), SessionId("ops/z")
+SECONDS = 60
+
+
+class Slow(InMemoryStore):
+    """Waits where a test says so; and says that it does."""
+
+    def __init__(self) -> None:
+        super().__init__(InMemoryDisk())
+        self.opened = 0
+        self.is_waiting, self.may_go = asyncio.Event(), asyncio.Event()
+        self.waits_in: str | None = None
+
+    async def _pass(self, where: str) -> None:
+        if self.waits_in == where:
+            self.is_waiting.set()
+            await self.may_go.wait()
+
+    async def open(self, session: SessionId) -> Journal:
+        await self._pass("open")
+        self.opened += 1
+        return await super().open(session)
+
+    async def current(self, session: SessionId) -> InstanceId | None:
+        await self._pass("current")
+        return await super().current(session)
+
+
+@asynccontextmanager
+async def slow() -> AsyncGenerator[tuple[Slow, Shelf], None]:
+    store = Slow()
+    for name in (X, Y, Z):
+        born = SessionBorn(session=name, instance=InstanceId("life"), origin="created", by="alice")
+        await (await store.create(name, InstanceId("life"), [Draft(*encode(born))], origin="created", by="alice")).close()
+    shelf = Shelf(store)
+    try:
+        async with asyncio.timeout(SECONDS):
+            yield store, shelf
+    finally:
+        await shelf.close()
+        await store.close()
+
+
+async def used(shelf: Shelf, session: SessionId, done: asyncio.Event) -> Ledger:
+    async with shelf.use(session) as ledger:
+        await ledger.refresh()
+        await done.wait()
+        return ledger
+
+
+async def glanced_at(shelf: Shelf, session: SessionId) -> None:
+    async with shelf.use(session):
+        pass  # left before anybody else comes to their next step
+
+
+def at_once() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
+@in_loop
+async def test_one_that_others_need_the_room_of_while_it_is_taken_is_opened_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelves, "IDLE_KEPT", 1)
+    async with slow() as (store, shelf), asyncio.TaskGroup() as group:
+        before = await used(shelf, X, at_once())
+        store.waits_in = "current"
+        taking = group.create_task(used(shelf, X, at_once()))
+        await store.is_waiting.wait()
+        await used(shelf, Y, at_once())  # and X, idle for longer, is closed
+        store.may_go.set()
+        assert await taking is not before
+
+
+@in_loop
+async def test_one_that_is_taken_while_others_are_closed_stays_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with slow() as (_, shelf), asyncio.TaskGroup() as group:
+        first, second, closing, may_close, done = await used(shelf, X, at_once()), await used(shelf, Y, at_once()), *(asyncio.Event() for _ in "abc")
+        closed = first.close
+
+        async def close_slowly() -> None:
+            closing.set()
+            await may_close.wait()
+            await closed()
+
+        monkeypatch.setattr(first, "close", close_slowly)
+        monkeypatch.setattr(shelves, "IDLE_KEPT", 0)
+        leaving = group.create_task(used(shelf, Z, at_once()))
+        await closing.wait()
+        using = group.create_task(used(shelf, Y, done))
+        while shelf.get(Y) is second and second not in shelf._users:
+            await asyncio.sleep(0)
+        may_close.set()
+        await leaving
+        async with shelf.use(Y) as beside:
+            assert beside is second
+        done.set()
+        assert await using is second
+
+
+@in_loop
+async def test_whoever_comes_while_another_waits_to_open_it_waits_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelves, "IDLE_KEPT", 0)
+    async with slow() as (store, shelf), asyncio.TaskGroup() as group:
+        done = asyncio.Event()
+        store.waits_in = "open"
+        leaves_at_once = group.create_task(glanced_at(shelf, X))
+        await store.is_waiting.wait()
+        waits = group.create_task(used(shelf, X, done))
+        await asyncio.sleep(0)
+        store.is_waiting.clear()
+        go_first, store.may_go = store.may_go, asyncio.Event()
+        go_first.set()
+        await leaves_at_once
+        await store.is_waiting.wait()  # the second one opens it now
+        comes = group.create_task(used(shelf, X, done))
+        await asyncio.sleep(0)
+        store.may_go.set()
+        done.set()
+        assert await waits is await comes
+        assert store.opened == 2

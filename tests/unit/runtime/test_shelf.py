@@ -93,7 +93,8 @@ async def test_one_that_others_need_the_room_of_while_it_is_taken_is_opened_anew
 @in_loop
 async def test_one_that_is_taken_while_others_are_closed_stays_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async with slow() as (_, shelf), asyncio.TaskGroup() as group:
-        first, second, closing, may_close, done = await used(shelf, X, at_once()), await used(shelf, Y, at_once()), *(asyncio.Event() for _ in "abc")
+        first, second = await used(shelf, X, at_once()), await used(shelf, Y, at_once())
+        closing, may_close = asyncio.Event(), asyncio.Event()
         closed = first.close
 
         async def close_slowly() -> None:
@@ -105,15 +106,11 @@ async def test_one_that_is_taken_while_others_are_closed_stays_the_only_one(monk
         monkeypatch.setattr(shelves, "IDLE_KEPT", 0)
         leaving = group.create_task(used(shelf, Z, at_once()))
         await closing.wait()
-        using = group.create_task(used(shelf, Y, done))
-        while shelf.get(Y) is second and second not in shelf._users:
-            await asyncio.sleep(0)
-        may_close.set()
-        await leaving
-        async with shelf.use(Y) as beside:
-            assert beside is second
-        done.set()
-        assert await using is second
+        async with shelf.use(Y) as using:
+            may_close.set()
+            await leaving
+            async with shelf.use(Y) as beside:
+                assert beside is using is second
 
 
 @in_loop

@@ -9,9 +9,11 @@ import pytest
 from holdfast.adapters.inmemory import Crashed, InMemoryIndex
 from holdfast.home import Agent
 from holdfast.ids import SessionId
+from holdfast.ports.journal_store import Draft
 from holdfast.runtime import lives
-from holdfast.runtime.listing import is_seen
-from holdfast.session.events import ModelCallStarted
+from holdfast.runtime.listing import is_seen, note
+from holdfast.session.codec import encode
+from holdfast.session.events import ModelCallStarted, ModelGiven
 from holdfast.testing import ScriptModel
 from holdfast.testing.loop import in_loop
 from holdfast.testing.memory_home import Disk, crash_after, open_in_memory
@@ -42,6 +44,20 @@ async def test_a_session_without_a_row_is_opened_not_called_sealed(stage: Stage)
         home.service.world.index.forget(SessionId("ops/a"))
         [line] = await home.service.sessions()
         assert (line.phase, line.waiting, line.sealed) == ("parked", 1, None)
+
+
+@in_loop
+async def test_a_row_that_is_written_while_an_append_comes_back_claims_nothing_of_it(stage: Stage) -> None:
+    """Durable in its thread, and not folded yet: a row that said it knew this record would be believed after a crash, and what it began forgotten."""
+    async with stage.open(stage.agent([{"say": "ok"}])) as home:
+        await home.send("ops/a", "hello", source=alice)
+        world = home.service.world
+        async with home.service.shelf.use(SessionId("ops/a")) as ledger:
+            assert world.index.stale([(ledger.session, ledger.instance, ledger.journal.head.seq)]) == []
+            given = Draft(*encode(ModelGiven(model="demo", by="alice")))
+            done = await ledger.journal.append(lambda _: [given], since=ledger.attempt.position)
+            note(world, ledger)
+            assert world.index.stale([(ledger.session, ledger.instance, done.head.seq)]) == ["ops/a"]
 
 
 @in_loop

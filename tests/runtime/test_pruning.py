@@ -1,9 +1,14 @@
 """Retention: what is old and idle goes, journalled; what waits, is owed or was written to meanwhile stays."""
 
+import pytest
+
 from holdfast.home import Home
 from holdfast.ids import SessionId
-from holdfast.ports.journal_store import Record
+from holdfast.ports.journal_store import Draft, Record
+from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.pruning import Old, let_go, old_sessions
+from holdfast.session.codec import encode
+from holdfast.session.events import ModelGiven
 from holdfast.session.home_events import SessionDeleted, decode_home_event
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice
@@ -84,3 +89,23 @@ async def test_one_go_is_bounded(stage: Stage) -> None:
         found = await old_sessions(home.service, before_ms=stage.clock.now_ms() - DAY * 1_000, most=2)
         assert [each.session for each in found] == ["ops/a", "ops/b"]
         assert all(isinstance(each, Old) and each.seq > 0 for each in found)
+
+
+@in_loop
+async def test_a_session_stays_that_somebody_wrote_to_in_the_moment_it_was_looked_at(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Durable in its thread, and not folded yet by the task that appended it: what is looked at is older than the journal."""
+    async with stage.open(stage.agent([{"say": "ok"}])) as home:
+        await home.send("ops/a", "hello", source=alice)
+        stage.clock.advance(2 * DAY)
+        refresh = Ledger.refresh
+
+        async def and_somebody_writes(ledger: Ledger) -> None:
+            await refresh(ledger)
+            given = Draft(*encode(ModelGiven(model="demo", by="alice")))
+            await ledger.journal.append(lambda _: [given], since=ledger.attempt.position)
+
+        monkeypatch.setattr(Ledger, "refresh", and_somebody_writes)
+        old = await old_sessions(home.service, before_ms=stage.clock.now_ms() - DAY * 1_000)
+        monkeypatch.undo()
+        assert [each.session for each in old] == ["ops/a"]
+        assert await let_go(home.service, old, by="retention") == []

@@ -47,7 +47,7 @@ async def _if_old(service: Service, session: SessionId, before_ms: int) -> Old |
             if ledger.only_read is not None or ledger.journal.sealed is not None:
                 return None
             await ledger.refresh()
-            return Old(session, ledger.journal.head.seq) if _is_idle(ledger.state) and ledger.state.at < before_ms else None
+            return Old(session, ledger.folded_seq) if _is_idle(ledger.state) and ledger.state.at < before_ms else None
     except HoldfastError:
         return None
 

@@ -8,10 +8,10 @@ import pytest
 import holdfast
 from holdfast.errors import Refused
 from holdfast.home import Agent, Home
-from holdfast.ids import JobId
+from holdfast.ids import JobId, SessionId
 from holdfast.ports.model import ModelRequest, OnText
 from holdfast.runtime import job_call
-from holdfast.runtime.lives import fork
+from holdfast.runtime.lives import delete, fork
 from holdfast.session.authority import Audience, LostContext
 from holdfast.session.events import CallFinished, InputAccepted, JobCancelled, JobEnded, JobSubmitted, TurnEnded
 from holdfast.session.messages import ModelAnswer
@@ -251,6 +251,18 @@ async def test_watching_takes_one_task_however_many_sessions_have_jobs(stage: St
         assert await home.service.owing() == []
         for number in range(3):
             digs.gate(f"place{number}").set()
+
+
+@in_loop
+async def test_a_session_that_was_deleted_is_watched_no_longer(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """Else a process that stays would look for it, and say that it is not there, every few seconds for as long as it lives."""
+    session = SessionId("ops/a")
+    async with stage.open(Digs().agent()) as home:
+        await home.service.create(session, by="alice")
+        await delete(home.service, session, by="alice")
+        home.service.jobs.watch(session)
+        await home.service.jobs._look_at(session)
+        assert (home.service.jobs._watched, caplog.messages) == (set(), [])
 
 
 @in_loop

@@ -127,7 +127,10 @@ class JobKeeper:
                 ended = await self.settle(ledger)
                 running = running_jobs(ledger)
         except HoldfastError as exc:  # busy, sealed or in doubt: the job's word stays where it is
-            _log.warning("%s: its jobs could not be looked at (%s): %s", session, exc.code, exc.message)
+            if exc.code == "unknown":  # somebody has deleted it, and its jobs with it
+                self._watched.discard(session)
+            else:
+                _log.warning("%s: its jobs could not be looked at (%s): %s", session, exc.code, exc.message)
             return
         for job in running:
             self._listen_for_death(session, job)

@@ -25,6 +25,14 @@ def test_sessions_prompts_and_options_are_offered(cli: Cli) -> None:
     assert "approvals" in _offered(cli, incomplete="app")
 
 
+def test_what_is_offered_is_of_the_home_that_the_line_names(cli: Cli) -> None:
+    cli.json("send", "notes", "hello")
+    elsewhere = str(cli.cwd / "elsewhere")
+    cli.json("--home", elsewhere, "send", "there", "hello")
+    assert _offered(cli, "--home", elsewhere, "sessions", "show") == ["local/there"]
+    assert _offered(cli, "sessions", "show", "--home", elsewhere) == ["local/there"]
+
+
 def test_where_there_is_nothing_nothing_is_offered_and_nothing_made(cli: Cli) -> None:
     assert _offered(cli, "sessions", "show") == []
     assert not cli.home.exists()

@@ -6,7 +6,6 @@ A completion is a convenience: whatever goes wrong, nothing is offered, and noth
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -74,15 +73,11 @@ def _matching(found: Found, incomplete: str) -> Found:
 
 
 def _ask(ctx: typer.Context, question: "Callable[[Service], Coroutine[Any, Any, Found]]") -> Found:
-    from holdfast.cli.options import Options
+    from holdfast.cli.options import options_of
     from holdfast.cli.running import looking_service
 
-    options_ = Options()
-    root = ctx.find_root()
-    options_.home = root.params.get("home") or os.environ.get("HOLDFAST_HOME")
-
     async def asked() -> Found:
-        async with looking_service(options_) as service:
+        async with looking_service(options_of(ctx)) as service:
             return await question(service) if service is not None else []
 
     with contextlib.suppress(Exception):  # a shell is waiting: no message could be read there

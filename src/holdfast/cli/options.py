@@ -27,8 +27,10 @@ class Options:
 
 
 def options_of(ctx: typer.Context) -> Options:
-    found = ctx.find_root().obj
-    return found if isinstance(found, Options) else Options()  # the latter only while a shell asks for completions
+    root = ctx.find_root()
+    if not isinstance(root.obj, Options):
+        root.obj = Options()  # only while a shell asks for completions: nobody made them before
+    return root.obj
 
 
 def refuse_blank(**given: str | None) -> None:

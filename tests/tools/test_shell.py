@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -522,17 +523,20 @@ def test_a_relative_folder_without_a_workspace_is_refused(place: Any, encode: An
         bound(encode, place.scene(workspace=None), command="ls")
 
 
-def test_cancelling_while_the_launcher_starts_leaves_none(place: Any, encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("times", [1, 3])
+def test_cancelling_while_the_launcher_starts_leaves_none(place: Any, encode: Any, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """However often: a server that is told to stop cancels once, and again when nobody waits any longer."""
     shell, scene = Shell(), place.scene()
     made: list[Launched] = []
     original = Launched.__init__
     loops: list[asyncio.AbstractEventLoop] = []
-    begun = asyncio.Event()
+    begun, go_on = asyncio.Event(), threading.Event()
 
     def remember(self: Launched, *arguments: Any) -> None:
         original(self, *arguments)
         made.append(self)
         loops[0].call_soon_threadsafe(begun.set)
+        assert go_on.wait(60)
 
     monkeypatch.setattr(Launched, "__init__", remember)
 
@@ -541,13 +545,36 @@ def test_cancelling_while_the_launcher_starts_leaves_none(place: Any, encode: An
         task = asyncio.ensure_future(shell.prepare(arguments, shell.bind(arguments, scene), scene, idempotency_key="k"))
         loops.append(asyncio.get_running_loop())
         await begun.wait()
-        task.cancel()
+        for _ in range(times):
+            task.cancel()
+            await asyncio.wait([task], timeout=0)  # it hears of it, and can't be done: the thread has not gone on
+        go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     asyncio.run(cancel())
     assert [gone(one.facts.group) for one in made] == [True]
     assert not (place.workspace / "ran").exists()
+
+
+def test_a_start_that_fails_after_a_cancel_is_still_a_cancel() -> None:
+    """Told as a failure of the call, the turn would go on as if nobody had asked it to stop."""
+    go_on = threading.Event()
+
+    def fails() -> Any:
+        assert go_on.wait(60)
+        raise CannotBind("the launcher died")
+
+    async def cancel() -> None:
+        task = asyncio.ensure_future(launcher.started(fails))
+        await asyncio.wait([task], timeout=0)
+        task.cancel()
+        await asyncio.wait([task], timeout=0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
 
 
 def test_signals_are_as_a_command_expects_them(place: Any, run: Any) -> None:

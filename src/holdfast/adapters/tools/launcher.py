@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from importlib.machinery import SourceFileLoader
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -64,12 +64,29 @@ Take = Callable[[tuple[str, ...]], Waiting | None]
 
 async def start(make_plan: Callable[[], LaunchPlan], take: Take | None = None) -> "Launched":
     """Raises CannotBind if the launcher can't get ready; nothing ran then."""
-    starting = asyncio.ensure_future(THREADS.run(lambda: _start(make_plan(), take)))
+    return await started(lambda: _start(make_plan(), take))
+
+
+class _Waits(Protocol):
+    async def abandon(self) -> None: ...
+
+
+_W = TypeVar("_W", bound=_Waits)
+
+
+async def started(work: Callable[[], _W]) -> _W:
+    """What `work` starts, in an owned thread. Whoever is cancelled meanwhile, however often, leaves nothing that waits behind, and stays cancelled."""
+    starting = asyncio.ensure_future(THREADS.run(work))
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
-        await (await starting).abandon()
+        await _finish(_abandon(starting))
         raise
+
+
+async def _abandon(starting: "asyncio.Future[_W]") -> None:
+    with contextlib.suppress(CannotBind):  # nothing was started
+        await (await starting).abandon()
 
 
 def _start(plan: LaunchPlan, take: Take | None) -> "Launched":

@@ -5,7 +5,6 @@ Starting a command as a job: the launcher of `launcher.py` under a supervisor th
 nothing does.
 """
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from holdfast import limits
 from holdfast.adapters.tools import supervise
 from holdfast.adapters.tools.environment import TOOL_VARIABLE
 from holdfast.adapters.tools.job_files import JOBS
-from holdfast.adapters.tools.launcher import LaunchPlan, begin, launcher_words, wait_until_ready
+from holdfast.adapters.tools.launcher import LaunchPlan, begin, launcher_words, started, wait_until_ready
 from holdfast.adapters.tools.processes import end_call, facts_of
 from holdfast.adapters.tools.threads import THREADS
 from holdfast.errors import InvariantBroken
@@ -28,12 +27,7 @@ _SCRIPT = str(Path(supervise.__file__).resolve())
 
 async def start_job(plan: LaunchPlan, home: str, job: JobId, *, seconds: float, is_unchanged: Callable[[], bool]) -> "LaunchedJob":
     """Raises CannotBind if it can't get ready; nothing ran then. `is_unchanged` is asked right before the byte."""
-    starting = asyncio.ensure_future(THREADS.run(lambda: _start(plan, home, job, seconds, is_unchanged)))
-    try:
-        return await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        await (await starting).abandon()
-        raise
+    return await started(lambda: _start(plan, home, job, seconds, is_unchanged))
 
 
 def _start(plan: LaunchPlan, home: str, job: JobId, seconds: float, is_unchanged: Callable[[], bool]) -> "LaunchedJob":

@@ -1,6 +1,7 @@
 """One home, one server: who holds it, what a restart takes up again, how it stops."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -8,12 +9,14 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 import holdfast
 from holdfast.errors import Busy, Unusable
+from holdfast.gateway import driving
 from holdfast.gateway import serving as serving_module
 from holdfast.gateway.context import GatewaySettings
 from holdfast.gateway.serving import check_host, open_serving
@@ -22,8 +25,8 @@ from holdfast.ids import session_id
 from holdfast.ports.journal_store import Record
 from holdfast.runtime.service import Service
 from holdfast.session.codec import decode
-from holdfast.session.events import CallFinished
-from holdfast.testing import ScriptModel
+from holdfast.session.events import CallFinished, TurnEnded
+from holdfast.testing import ScriptModel, open_in_memory
 from holdfast.testing.loop import in_loop
 from holdfast.wiring import open_service
 from tests.gateway.conftest import WAIT_SECONDS, Gateway, until
@@ -189,8 +192,11 @@ async def _finished(service: Service) -> AsyncIterator[CallFinished]:
             yield event
 
 
+@pytest.mark.parametrize("error", [Busy("the first time it can't be done"), OSError(errno.EIO, "Input/output error")])
 @in_loop
-async def test_house_is_kept_at_the_start_and_again_and_a_failure_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_house_is_kept_at_the_start_and_again_and_a_failure_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     monkeypatch.setattr(serving_module, "_HOUSE_SECONDS", 0.01)
     kept = 0
     thrice = asyncio.Event()
@@ -199,7 +205,7 @@ async def test_house_is_kept_at_the_start_and_again_and_a_failure_stops_nothing(
         nonlocal kept
         kept += 1
         if kept == 1:
-            raise Busy("the first time it can't be done")
+            raise error
         if kept == 3:
             thrice.set()
         return False
@@ -213,6 +219,37 @@ async def test_house_is_kept_at_the_start_and_again_and_a_failure_stops_nothing(
         group.create_task(serving.run())
         await thrice.wait()
         serving.stop()
+
+
+@pytest.mark.parametrize("verb", ["owing", "drive_all"])
+@in_loop
+async def test_a_disk_that_refuses_to_be_read_ends_no_server(monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    """One look, or one session, fails and is tried again; everybody else's turns go on."""
+    monkeypatch.setattr(driving, "RESCAN_SECONDS", 0.01)
+    agent = holdfast.Agent("ops", model=ScriptModel(["done"]))
+    async with open_in_memory(agents=[agent]) as home, asyncio.timeout(WAIT_SECONDS):
+        await home.service.send("ops/a", "go", source=holdfast.MessageSource.local("alice"), wait=False)
+        asked, tries = getattr(home.service, verb), list[str]()
+
+        async def refuses_once(*given: Any, **named: Any) -> Any:
+            tries.append(verb)
+            if len(tries) == 1:
+                raise OSError(errno.EIO, "Input/output error")
+            return await asked(*given, **named)
+
+        monkeypatch.setattr(home.service, verb, refuses_once)
+        running = asyncio.ensure_future(driving.Drives(home.service).run())
+        ended = asyncio.ensure_future(_ended(home))
+        await asyncio.wait([running, ended], return_when=asyncio.FIRST_COMPLETED)
+        assert (running.done(), await ended, len(tries) > 1) == (False, "completed", True)
+        running.cancel()
+
+
+async def _ended(home: holdfast.Home) -> str:
+    async for record in home.follow("ops/a", after=0):
+        if isinstance(record, Record) and isinstance(event := decode(record.type, record.version, record.body), TurnEnded):
+            return event.outcome
+    raise AssertionError("it goes on for ever")
 
 
 def test_a_server_whose_settings_can_not_be_used_is_not_ready_and_says_where_to_look(gateway: Gateway) -> None:

@@ -70,8 +70,8 @@ class Drives:
             for session in await self._service.owing():
                 self.wake(session)
             self.rescans += 1
-        except HoldfastError as exc:
-            _log.warning("what is owed could not be looked for (%s): %s", exc.code, exc.message)
+        except (HoldfastError, OSError) as exc:
+            _log.warning("what is owed could not be looked for: %s", exc)
 
     def _earliest(self) -> int | None:
         """When the first prompt to come runs out. Those past their time are in somebody's hands already."""
@@ -133,6 +133,8 @@ class Drives:
             _log.error("%s is sealed: %s", session, exc.message)  # what happened is in the journal; a trace adds nothing
         except HoldfastError as exc:
             _log.warning("%s was not driven on (%s): %s", session, exc.code, exc.message)
+        except OSError as exc:  # what could not be read of one session is no reason to leave the others
+            _log.warning("%s was not driven on: %s", session, exc)
         finally:
             self._tasks.pop(session, None)
             self._note_due(session)

@@ -120,8 +120,8 @@ class Serving:
             is_more = False
             try:
                 is_more = await self._keep_house()
-            except HoldfastError as exc:
-                _log.warning("nothing was let go of (%s): %s", exc.code, exc.message)
+            except (HoldfastError, OSError) as exc:
+                _log.warning("nothing was let go of: %s", exc)
             await asyncio.sleep(_MORE_HOUSE_SECONDS if is_more else _HOUSE_SECONDS)
 
 

@@ -144,7 +144,8 @@ def test_a_named_approver_sees_the_session_answers_and_goes_on_seeing_it(gateway
     assert gateway.answer(alice, prompt, "approve_once").json()["code"] == "wrong_approver"
     assert gateway.answer(carol, prompt, "approve_once").json()["code"] == "wrong_approver"
     team_bob = gateway.client(gateway.token("bob", audience="team:ops"))
-    assert gateway.answer(team_bob, prompt, "approve_once").status_code == 404
+    foreign, absent = (gateway.answer(team_bob, {**prompt, "id": each}, "approve_once") for each in (prompt["id"], f"a-{'a' * 26}"))
+    assert (foreign.status_code, foreign.json()) == (404, absent.json())
     assert gateway.answer(gateway.client(gateway.token("bob", "read,send")), prompt, "approve_once").json()["code"] == "no_authority"
     assert gateway.answer(bob, prompt, "approve_once").json()["result"] in TAKEN
     until(lambda: alice.get("/v1/sessions/ops/api").json()["phase"] == "idle", "the turn to end")

@@ -6,6 +6,7 @@ while the client takes nothing, nothing is read for it.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ from holdfast.errors import HoldfastError, Untrusted
 from holdfast.gateway.frames import frame_from_event
 from holdfast.gateway.streams import Listener
 
+_log = logging.getLogger("holdfast.gateway.streaming")
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -66,7 +68,10 @@ class Stream:
             return await self._follower.read()
         except HoldfastError as exc:
             self._follower.end("sealed" if isinstance(exc, Untrusted) else "gone" if exc.code == "unknown" else exc.code)
-            return b""
+        except OSError as exc:
+            _log.warning("a stream could not be read on: %s", exc)
+            self._follower.end("io")
+        return b""
 
     async def _send(self, send: Send, data: bytes) -> None:
         follower = self._follower

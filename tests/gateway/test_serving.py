@@ -37,7 +37,7 @@ def test_a_second_server_on_the_same_home_says_who_holds_it(gateway: Gateway) ->
     assert gateway.process is not None
     told = gateway.run("serve", "--port", "0", check=False)
     assert told["error"]["code"] == "busy"
-    assert f"pid {gateway.process.pid}" in told["error"]["message"]
+    assert f"pid {gateway.process.pid}, {gateway.url}" in told["error"]["message"]  # the port that it was given, though it asked for any
     gateway.kill()
     gateway.start()  # the lock died with its owner
 

@@ -5,7 +5,7 @@ One server for a home: `flock` on a file in HOME/run, which dies with its owner 
 import contextlib
 import fcntl
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,8 +16,8 @@ _TEXT_BYTES_MAX = 400
 
 
 @contextmanager
-def hold_home(home: Path, about: str) -> Generator[None, None, None]:
-    """While inside, no other process serves this home. `Busy` says who does."""
+def hold_home(home: Path) -> Generator[Callable[[str], None], None, None]:
+    """While inside, no other process serves this home; `Busy` says who does. What is given is called with the address, once there is one."""
     folder = home / "run"
     folder.mkdir(mode=0o700, exist_ok=True)
     try:
@@ -30,9 +30,13 @@ def hold_home(home: Path, about: str) -> Generator[None, None, None]:
         except BlockingIOError:
             holder = os.pread(fd, _TEXT_BYTES_MAX, 0).decode(errors="replace").strip() or "another process"
             raise Busy(f"this home is served already, by {holder}", holder=holder, hint="use that one, or stop it first") from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"pid {os.getpid()}, {about}\n".encode(), 0)
-        yield
+        _say_who(fd, "about to listen")
+        yield lambda address: _say_who(fd, address)
     finally:
         with contextlib.suppress(OSError):
             os.close(fd)
+
+
+def _say_who(fd: int, where: str) -> None:
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"pid {os.getpid()}, {where}\n".encode(), 0)

@@ -137,8 +137,7 @@ async def open_serving(
     check_host(settings)
     home = Path(service.world.home) if service.world.home is not None else None
     with contextlib.ExitStack() as stack:
-        if home is not None:
-            stack.enter_context(hold_home(home, f"http://{settings.host}:{settings.port}"))
+        tell_others = stack.enter_context(hold_home(home)) if home is not None else None
         sock = stack.enter_context(contextlib.closing(_listening(settings)))
         bound = msgspec.structs.replace(settings, port=sock.getsockname()[1])
         gateway = Gateway(service, bound, workspace=workspace)
@@ -157,7 +156,10 @@ async def open_serving(
             timeout_keep_alive=65,
             timeout_graceful_shutdown=_DRAIN_SECONDS,
         )
-        yield Serving(gateway, Server(config), sock, keep_house)
+        serving = Serving(gateway, Server(config), sock, keep_house)
+        if tell_others is not None:
+            tell_others(serving.address)
+        yield serving
 
 
 def check_host(settings: GatewaySettings) -> None:

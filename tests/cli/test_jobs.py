@@ -1,6 +1,8 @@
 """`holdfast jobs`, and what other commands say of jobs, as a person or a script has them."""
 
 import json
+import shlex
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.campaign.conftest import Gate, wait_until_gone
-from tests.cli.conftest import Cli
+from tests.cli.conftest import COMMAND, Cli
 
 JOB_FIELDS = {
     "id", "session", "turn", "tool", "state", "outcome", "code", "submitted_at", "ended_at", "audience", "boundary", "requester", "arguments", "cancelled_by",
@@ -52,6 +54,18 @@ def test_a_job_is_listed_shown_followed_and_reported(cli: Cli, hold: Gate) -> No
     (over,) = cli.json("jobs", "list", "ops/api", "--all", "--as", "alice")["jobs"]
     assert (over["id"], over["outcome"], over["arguments"]) == (job["id"], "error", job["arguments"])
     assert cli.json("resume")["reply"] == "I have heard"
+
+
+def test_a_follower_that_can_not_write_says_so_and_one_that_nobody_reads_says_nothing(cli: Cli, hold: Gate) -> None:
+    job = started(cli, "echo one; read line < hold")
+    follow = ["jobs", "follow", job["id"], "--as", "alice"]
+    with Path("/dev/full").open("w") as full:
+        _, err = (process := cli.start(*follow, stdout=full)).communicate(timeout=60)
+    assert (process.returncode, err) == (1, "error: the result could not be written: No space left on device\nhint: what the command did stands\n")
+    words = shlex.join([*COMMAND, *follow])
+    done = subprocess.run(["sh", "-c", f"exec {words} >&-"], cwd=cli.cwd, env=cli.env, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    hold.say()
 
 
 def test_a_job_is_cancelled_durably_and_ends_in_doubt(cli: Cli, hold: Gate) -> None:

@@ -1,13 +1,12 @@
 """`holdfast jobs list | show | follow | cancel`: calls that go on in the background."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli import completing
 from holdfast.cli.options import Options, command, group, options_of
-from holdfast.cli.output import encoded, printable
+from holdfast.cli.output import encoded
 from holdfast.cli.running import home_of, looking_service, run
 
 if TYPE_CHECKING:
@@ -144,8 +143,7 @@ def _told(options: Options, job: str, piece: "str | JobReport") -> int:
         if options.out.json:
             options.out.object({"job": job, "output": piece})
         else:
-            sys.stdout.write(printable(piece))
-            sys.stdout.flush()
+            options.out.piece(piece)
         return 0
     if options.out.json:
         options.out.object(piece)

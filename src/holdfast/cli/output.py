@@ -114,6 +114,10 @@ class Output:
         if text:
             self._write(printable(text).rstrip("\n") + "\n")
 
+    def piece(self, text: str) -> None:
+        """A part of what goes on: as it came, with no line of its own."""
+        self._write(printable(text))
+
     def note(self, text: str) -> None:
         """For people, beside the result."""
         _write_quietly(printable(text).rstrip("\n") + "\n", sys.stderr)
@@ -176,7 +180,7 @@ def _encoded(value: Any) -> bytes:
 
     try:
         return msgspec.json.encode(value)
-    except UnicodeEncodeError:  # half a character, from an argument that was not UTF-8
+    except UnicodeEncodeError:  # half a character, from a name in the system that is not UTF-8
         return msgspec.json.encode(_whole(msgspec.to_builtins(value)))
 
 

@@ -29,6 +29,7 @@ TOOL_OUTPUT_KEPT_BYTES = 16 * MIB  # what is kept at all
 TOOL_TIMEOUT_SECONDS = 120.0
 APPROVAL_EXPIRES_AFTER_SECONDS = 7 * 24 * 3600
 LOCK_WAIT_SECONDS = 10.0  # then Busy, with who holds it
+LIST_WAIT_SECONDS = 1.0  # for writers of all its sessions together: commits take milliseconds, and a list must not hang on one that is stopped
 MODEL_FIRST_TOKEN_SECONDS = 120.0
 MODEL_GAP_SECONDS = 60.0
 REMINDERS_PER_SESSION_MAX = 100  # standing at once: a person can read the list, and a row of the index stays small

@@ -11,6 +11,8 @@ from holdfast.cli.running import driving_service, home_of, run
 from holdfast.errors import HoldfastError, Refused
 
 if TYPE_CHECKING:
+    from holdfast.ids import SessionId
+    from holdfast.runtime.patience import Patience
     from holdfast.runtime.service import Service
 
 
@@ -45,18 +47,32 @@ async def _resume(options: Options, session: str | None, model: str | None, asse
                 raise Refused(f"there is no session {name}", code="unknown", hint="`holdfast sessions list` shows them")
             return 0
         by = who(home_of(options), asserted).person
-        owing = {name: None} if name is not None else await service.owing_heads()
-        codes = [await _one(options, service, each, model, by, since) for each, since in owing.items()]
-    if not owing and not options.out.json:
+        if name is not None:
+            return await _one(options, service, name, model, by, None)
+        patience = service.patience()
+        owing = await service.owing_heads(patience)
+        codes = [await _one_of_several(options, service, patience, each, model, by, owing.get(each)) for each in {**owing, **patience.found}]
+    if not codes and not options.out.json:
         options.out.note("nothing is owed")
     return exit_code_of_several(codes)
+
+
+async def _one_of_several(
+    options: Options, service: "Service", patience: "Patience", session: "SessionId", model: str | None, by: str, since: int | None
+) -> int:
+    """The others don't wait for one that somebody keeps locked, stopped perhaps: it is told, and owed as before."""
+    from holdfast.cli.turns import told_error
+
+    if not options.out.json:
+        options.out.note(f"{session}:")
+    if (busy := await patience.busy(session)) is not None:
+        return told_error(options, session, busy)
+    return await _one(options, service, session, model, by, since)
 
 
 async def _one(options: Options, service: "Service", session: str, model: str | None, by: str, since: int | None) -> int:
     from holdfast.cli.turns import told, told_error
 
-    if since is not None and not options.out.json:  # one of several
-        options.out.note(f"{session}:")
     try:
         turn = await service.resume(session, by=by, model=model, since=since)
     except HoldfastError as exc:

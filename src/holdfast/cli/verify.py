@@ -1,5 +1,7 @@
 """`holdfast verify`: walk the journals; says what holds, what is broken, where. It changes nothing."""
 
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,9 +10,11 @@ from holdfast.cli import completing
 from holdfast.cli.options import Options, command, options_of
 from holdfast.cli.running import home_of, run
 from holdfast.errors import Refused, Unusable
+from holdfast.limits import LOCK_WAIT_SECONDS
 
 if TYPE_CHECKING:
     from holdfast.adapters.files import FileStore
+    from holdfast.ids import SessionId
     from holdfast.journal.verify import Verdict
 
 _FINE = frozenset({"holds", "torn_tail"})
@@ -46,7 +50,7 @@ async def _verify(options: Options, wanted: list[str]) -> int:
         return 0
     try:
         home = await store.verify_session(SessionId(_HOME))
-        found = [await store.verify_session(each) for each in names or await store.sessions()]
+        found = await _walked(store, names or await store.sessions())
     finally:
         await store.close()
     if options.out.json:
@@ -54,6 +58,18 @@ async def _verify(options: Options, wanted: list[str]) -> int:
     else:
         _told(options, home, found)
     return _exit_code([home, *found])
+
+
+async def _walked(store: "FileStore", names: "Sequence[SessionId]") -> "list[Verdict]":
+    """One after another. For writers that keep their locks we wait as long as for one, all of them together."""
+    found: list[Verdict] = []
+    left_seconds = LOCK_WAIT_SECONDS
+    for name in names:
+        began = time.monotonic()
+        found.append(await store.verify_session(name, wait_seconds=left_seconds))
+        if found[-1].verdict == "unreadable":
+            left_seconds = max(0.0, left_seconds - (time.monotonic() - began))
+    return found
 
 
 async def _store(options: Options) -> "FileStore | None":

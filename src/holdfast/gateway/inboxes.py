@@ -67,7 +67,9 @@ class Inboxes:
             if self._board is None:
                 self._heads = await self._service.world.store.heads()
                 board = Board()
-                board.begin(await self._service.approvals())
+                patience = self._service.patience()
+                board.begin(await self._service.approvals(patience=patience))
+                self._late.update(patience.found)  # told as the index knew them
                 self._board, self._left_at = board, time.monotonic()
                 self._news.set()
             return self._board

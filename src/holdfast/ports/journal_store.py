@@ -22,6 +22,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from holdfast.errors import Busy
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.record import Draft, Head, Record
 from holdfast.session.home_events import SessionSealed
@@ -205,6 +206,14 @@ class JournalStore(Protocol):
         """Living sessions that hold more than was acknowledged: a writer died in between, or writes just now. Opening one settles it. A hint, as above."""
         ...
 
+    async def held_by(self, session: SessionId, *, wait_seconds: float) -> Busy | None:
+        """
+        Who has the session's write lock and keeps it for so long; None as soon as it can be had, or where there is nothing to lock.
+
+        For whoever would rather leave a session out than wait for it. It is only looked at: the next moment somebody may have it.
+        """
+        ...
+
     async def seals(self) -> Mapping[SessionId, SessionSealed]:
         """Of every living session that is sealed: the mark, from the home's journal, up to its anchor. Takes no lock. A sealed home fails as for every write."""
         ...
@@ -214,7 +223,7 @@ class JournalStore(Protocol):
         ...
 
     async def delete(self, session: SessionId, *, by: str, at_seq: int | None = None) -> None:
-        """End its life and remove its bytes. With `at_seq`: only if that is its last record still, else `Busy`; nobody writes in between."""
+        """End its life and remove its bytes. `Busy` while somebody writes, and with `at_seq` if that is not its last record any more; nobody writes in between."""
         ...
 
     async def close(self) -> None: ...

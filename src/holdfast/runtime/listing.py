@@ -2,23 +2,25 @@
 Lists, without opening journals: from the index, whose rows are believed only when they verify and are as new as their journal's head.
 
 Sessions that the index does not know well enough are opened, noted and closed again, one at a time: memory stays bounded,
-and a crash between append and index forgets nothing.
+and a crash between append and index forgets nothing. One that somebody keeps locked is told as the index knows it, and as busy: a list waits for
+nobody longer than its `Patience`.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
 import msgspec
 
-from holdfast.errors import HoldfastError, ReadOnly, Refused, Untrusted
+from holdfast.errors import Busy, HoldfastError, ReadOnly, Refused, Untrusted
 from holdfast.ids import ApprovalId, InstanceId, SessionId, TurnId
 from holdfast.ports.index import IndexRow, Standing
 from holdfast.ports.journal_store import Record
 from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.patience import Patience, busy_report
 from holdfast.runtime.reminding import reports_of
-from holdfast.runtime.reports import ApprovalReport, ReminderReport, SealedReport, approval_report
+from holdfast.runtime.reports import ApprovalReport, BusyReport, ReminderReport, SealedReport, approval_report
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import phase_of, session_report
 from holdfast.runtime.waiting import prompts_of
@@ -53,6 +55,7 @@ class SessionLine(msgspec.Struct, frozen=True, kw_only=True):
     owes: tuple[str, ...] = ()
     preview: str = ""
     parent: SessionId | None = None  # of a delegate's session: the one it works for
+    busy: BusyReport | None = None  # somebody keeps its write lock: the rest is what the index knew before
 
 
 def note(world: World, ledger: Ledger) -> IndexRow:
@@ -99,8 +102,12 @@ def _preview(state: SessionState) -> str:
     return " ".join(text.split())[:120]
 
 
-async def _survey(world: World, shelf: Shelf) -> list[Standing]:
-    """Where every living session stands, sorted, as new as the journals: whatever the index does not know well enough is opened and noted."""
+async def _survey(world: World, shelf: Shelf, patience: Patience) -> list[Standing]:
+    """
+    Where every living session stands, sorted, as new as the journals: whatever the index does not know well enough is opened and noted.
+
+    Of one that is busy: as the index knew it, if it did.
+    """
     heads = await world.store.heads()
     known: dict[SessionId, Standing] = {}
     for page in world.index.survey():
@@ -110,17 +117,22 @@ async def _survey(world: World, shelf: Shelf) -> list[Standing]:
     for session, instance, seq in heads:
         standing = known.get(session)
         if standing is None or standing.instance != instance or standing.seq < seq:
-            standing = await _noted(world, shelf, session)
+            before = standing if standing is not None and standing.instance == instance else None
+            standing = await _noted(world, shelf, session, patience, before)
         if standing is not None:
             found.append(standing)
     return found
 
 
-async def _noted(world: World, shelf: Shelf, session: SessionId) -> Standing | None:
-    """None for one that is sealed or unreadable: shown as such by `sessions`, never from a stale row."""
+async def _noted(world: World, shelf: Shelf, session: SessionId, patience: Patience, before: Standing | None) -> Standing | None:
+    """None for one that is sealed or unreadable: shown as such by `sessions`, never from a stale row. Only of a busy one that row is all there is."""
+    if await patience.busy(session) is not None:
+        return before
     try:
         row = await _note_one(world, shelf, session)
     except HoldfastError as exc:
+        if patience.caught(session, exc):
+            return before
         if exc.code == "no_key":  # of none of them anybody could say what waits, and an empty list would say that nothing does
             raise
         world.index.forget(session)
@@ -146,13 +158,15 @@ async def _note_one(world: World, shelf: Shelf, session: SessionId) -> IndexRow 
         await ledger.close()
 
 
-async def owing(world: World, shelf: Shelf, *, sealed: Collection[SessionId] = ()) -> Sequence[SessionId]:
+async def owing(world: World, shelf: Shelf, *, sealed: Collection[SessionId] = (), patience: Patience | None = None) -> Sequence[SessionId]:
+    patience = patience or Patience(world.store)
     for session in await world.store.unsettled():
         # An answer that was written and never acknowledged may be all that happened: no head tells of it.
         with suppress(HoldfastError):
-            await _note_one(world, shelf, session)
+            if await patience.busy(session) is None:
+                await _note_one(world, shelf, session)
     now = world.clock.now_ms()
-    standing = await _survey(world, shelf)
+    standing = await _survey(world, shelf, patience)
     living = {each.session: each.instance for each in standing}
     return [each.session for each in standing if _is_due(each, now) or _awaits_in_vain(each, living, sealed)]
 
@@ -186,14 +200,14 @@ async def sessions(
 ) -> tuple[SessionLine, ...]:
     """One page of them, or all. What a page costs does not depend on how many there are in all."""
     found: list[SessionLine] = []
-    now = world.clock.now_ms()
+    now, patience = world.clock.now_ms(), Patience(world.store)
     while page := await world.store.heads(after=after, limit=limit):
-        rows = await _fresh_rows(world, shelf, page)
-        for session, _, _ in page:
-            after, row = session, rows.get(session)
-            if sees is None or sees(row.readers if row is not None else await readers_of(shelf, session)):
-                mark = sealed.get(session)
-                found.append(_sealed_line(mark, row) if mark is not None else await _living_line(shelf, session, row, now))
+        rows = await _fresh_rows(world, shelf, page, patience)
+        for head in page:
+            after = head[0]
+            row, mark = rows.get(after), sealed.get(after)
+            if sees is None or await _is_shown(shelf, after, row, sees, patience):
+                found.append(_sealed_line(mark, row) if mark is not None else await _living_line(shelf, head, row, now, patience))
             if len(found) == limit:
                 return tuple(found)
         if limit is None or len(page) < limit:
@@ -215,8 +229,30 @@ def _sealed_line(mark: SessionSealed, row: IndexRow | None) -> SessionLine:
     )
 
 
-async def _living_line(shelf: Shelf, session: SessionId, row: IndexRow | None, now: int) -> SessionLine:
-    return _line(row, now) if row is not None and row.phase in _AT_REST and not row.owes else await _opened_line(shelf, session, row, now)
+async def _is_shown(shelf: Shelf, session: SessionId, row: IndexRow | None, sees: Sees, patience: Patience) -> bool:
+    """Of a busy one that the index does not know, nobody can say who takes part: it is shown to none of them."""
+    if row is not None:
+        return sees(row.readers)
+    return await patience.busy(session) is None and sees(await readers_of(shelf, session))
+
+
+async def _living_line(shelf: Shelf, head: tuple[SessionId, InstanceId, int], row: IndexRow | None, now: int, patience: Patience) -> SessionLine:
+    session = head[0]
+    if session not in patience.found:
+        if row is not None and row.phase in _AT_REST and not row.owes:
+            return _line(row, now)
+        if await patience.busy(session) is None:
+            line = await _opened_line(shelf, session, row, now, patience)
+            if line is not None:
+                return line
+    return _busy_line(head, row, now, patience.found[session])
+
+
+def _busy_line(head: tuple[SessionId, InstanceId, int], row: IndexRow | None, now: int, busy: Busy) -> SessionLine:
+    """What the index knows, up to the last record that was acknowledged; and who writes."""
+    session, instance, seq = head
+    line = _line(row, now) if row is not None else SessionLine(session=session, instance=instance, phase="busy", seq=seq)
+    return msgspec.structs.replace(line, seq=seq, busy=busy_report(busy))
 
 
 _AT_REST = frozenset({"idle", Phase.PARKED.value})
@@ -224,8 +260,10 @@ _AT_REST = frozenset({"idle", Phase.PARKED.value})
 _ONE_BY_ONE = 256  # rows are looked up singly for a page, and read in one go for a long list
 
 
-async def _fresh_rows(world: World, shelf: Shelf, heads: Sequence[tuple[SessionId, InstanceId, int]]) -> dict[SessionId, IndexRow]:
-    """The rows of these sessions, as new as their journals; one that can't be had (sealed, unreadable) is missing."""
+async def _fresh_rows(
+    world: World, shelf: Shelf, heads: Sequence[tuple[SessionId, InstanceId, int]], patience: Patience
+) -> dict[SessionId, IndexRow]:
+    """The rows of these sessions, as new as their journals; one that can't be had (sealed, unreadable) is missing, that of a busy one as it was."""
     if len(heads) > _ONE_BY_ONE:
         known = {row.session: row for row in world.index.rows()}
     else:
@@ -233,23 +271,31 @@ async def _fresh_rows(world: World, shelf: Shelf, heads: Sequence[tuple[SessionI
     for session, instance, seq in heads:
         row = known.get(session)
         if row is None or row.instance != instance or row.seq < seq:
-            known.pop(session, None)
+            if row is not None and row.instance != instance:
+                del known[session]
+            if await patience.busy(session) is not None:
+                continue
             try:
                 await _note_one(world, shelf, session)
-            except HoldfastError:
-                world.index.forget(session)
+            except HoldfastError as exc:
+                if not patience.caught(session, exc):
+                    world.index.forget(session)
+                    known.pop(session, None)
                 continue
+            known.pop(session, None)
             if (noted := world.index.get(session)) is not None:
                 known[session] = noted
     return known
 
 
-async def _opened_line(shelf: Shelf, session: SessionId, row: IndexRow | None, now: int) -> SessionLine:
-    """Of a session that owes, is sealed, or can't be read: few, and the index does not say enough of them."""
+async def _opened_line(shelf: Shelf, session: SessionId, row: IndexRow | None, now: int, patience: Patience) -> SessionLine | None:
+    """Of a session that owes, is sealed, or can't be read: few, and the index does not say enough of them. None: somebody took the lock just now."""
     try:
         async with shelf.use(session) as ledger:
             report = await session_report(ledger, now=now)
     except HoldfastError as exc:
+        if patience.caught(session, exc):
+            return None
         return SessionLine(session=session, instance="", phase=SEALED if isinstance(exc, Untrusted) else "unreadable", seq=0)
     return SessionLine(
         session=session,
@@ -302,21 +348,24 @@ def _line(row: IndexRow, now: int) -> SessionLine:
     )
 
 
-async def approvals(world: World, shelf: Shelf, *, for_: str | None, everything: bool) -> tuple[ApprovalReport, ...]:
+async def approvals(
+    world: World, shelf: Shelf, *, for_: str | None, everything: bool, patience: Patience | None = None
+) -> tuple[ApprovalReport, ...]:
     """What waits; with `everything`, every prompt there ever was."""
+    patience = patience or Patience(world.store)
     if everything:
-        found = [each for session in await world.store.sessions() for each in (await _history(world, session)).values()]
+        found = [each async for story in _histories(world, patience) for each in story.values()]
     else:
         now = world.clock.now_ms()
-        found = [each for standing in await _survey(world, shelf) for each in _waiting(standing, now)]
+        found = [each for standing in await _survey(world, shelf, patience) for each in _waiting(standing, now)]
     return tuple(each for each in found if for_ is None or for_ in each.may_answer)
 
 
-async def approvals_json(world: World, shelf: Shelf) -> msgspec.Raw:
+async def approvals_json(world: World, shelf: Shelf, *, patience: Patience | None = None) -> msgspec.Raw:
     """The same as one JSON array, from the rows' own bytes: of ten thousand prompts none is taken apart to be put together again."""
     now = world.clock.now_ms()
     found: list[bytes] = []
-    for standing in await _survey(world, shelf):
+    for standing in await _survey(world, shelf, patience or Patience(world.store)):
         if standing.expires_at is not None and standing.expires_at <= now:
             found += [msgspec.json.encode(each) for each in _waiting(standing, now)]
         elif standing.prompts:
@@ -336,7 +385,7 @@ def _waiting(standing: Standing, now: int) -> Sequence[ApprovalReport]:
 
 async def reminders(world: World, shelf: Shelf) -> tuple[ReminderReport, ...]:
     """Every one that stands, in all sessions, the next one first; none that is read from a row behind its journal."""
-    living = {each.session for each in await _survey(world, shelf)}
+    living = {each.session for each in await _survey(world, shelf, Patience(world.store))}
     rows = (world.index.get(session) for session in world.index.reminding(after=0, until=_EVER))
     found = [_decode_reminder(raw) for row in rows if row is not None and row.session in living for raw in row.reminders]
     return tuple(sorted(found, key=lambda each: (each.next_at, each.session, each.id)))
@@ -353,13 +402,14 @@ async def session_of(world: World, shelf: Shelf, approval: ApprovalId) -> Sessio
     """Where a prompt belongs; only whole ids are known."""
     if (known := world.index.session_of(approval)) is not None and await world.store.current(known) is not None:
         return known
-    await _survey(world, shelf)
+    patience = Patience(world.store)
+    await _survey(world, shelf, patience)
     if (known := world.index.session_of(approval)) is not None:
         return known
-    for session in await world.store.sessions():
-        if approval in await _history(world, session):
-            world.index.put_approval(approval, session)
-            return session
+    async for story in _histories(world, patience):
+        if (found := story.get(approval)) is not None:
+            world.index.put_approval(approval, found.session)
+            return found.session
     return None
 
 
@@ -373,6 +423,14 @@ async def approval(world: World, shelf: Shelf, wanted: ApprovalId) -> ApprovalRe
     if found is None:
         raise Refused(f"there is no approval {wanted}", code="unknown", hint="`holdfast approvals list` shows what waits")
     return found
+
+
+async def _histories(world: World, patience: Patience) -> AsyncIterator[dict[ApprovalId, ApprovalReport]]:
+    """Every prompt of every session. Up to what was acknowledged a journal is read without its lock; one that goes past that only if it is free."""
+    unsettled = frozenset(await world.store.unsettled())
+    for session in await world.store.sessions():
+        if session not in unsettled or await patience.busy(session) is None:
+            yield await _history(world, session)
 
 
 async def _history(world: World, session: SessionId) -> dict[ApprovalId, ApprovalReport]:

@@ -108,6 +108,13 @@ class SealedReport(msgspec.Struct, frozen=True):
     at_seq: int | None
 
 
+class BusyReport(msgspec.Struct, frozen=True):
+    """Who writes to a session and keeps its write lock, and for how long we saw them have it."""
+
+    holder: str
+    held_seconds: float
+
+
 class DeliveryReport(msgspec.Struct, frozen=True, kw_only=True):
     """Something owed to a channel that has not arrived for sure: queued, sent, failed, in_doubt or no_channel."""
 

@@ -17,6 +17,7 @@ from holdfast.runtime.driver import Until, why_not
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.jobs import JobKeeper
 from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.patience import Patience
 from holdfast.runtime.reports import TurnReport
 from holdfast.runtime.seeing_through import TurnDrives, nothing_owed
 from holdfast.runtime.shelf import Shelf
@@ -60,8 +61,8 @@ class Resuming:
             finally:
                 await self._drives.leave(ledger, driver)
 
-    async def owing_heads(self) -> Mapping[SessionId, int]:
-        owing = await self.owing()
+    async def owing_heads(self, patience: Patience | None = None) -> Mapping[SessionId, int]:
+        owing = await self.owing(patience)
         seqs = {session: seq for session, _, seq in await self._world.store.heads()} if owing else {}
         return {session: seqs[session] for session in owing if session in seqs}
 
@@ -71,10 +72,11 @@ class Resuming:
 
     # --- for a process that stays
 
-    async def owing(self) -> Sequence[SessionId]:
-        owing = await listing.owing(self._world, self._shelf, sealed=(await self._home.refresh()).sealed)
+    async def owing(self, patience: Patience | None = None) -> Sequence[SessionId]:
+        patience = patience or Patience(self._world.store)
+        owing = await listing.owing(self._world, self._shelf, sealed=(await self._home.refresh()).sealed, patience=patience)
         for session in listing.with_jobs(self._world):
-            if session not in owing and await self._settle_jobs(session):
+            if session not in owing and await patience.busy(session) is None and await self._settle_jobs(session):
                 owing = [*owing, session]
         return owing
 

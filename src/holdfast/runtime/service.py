@@ -31,6 +31,7 @@ from holdfast.runtime.jobs import JobKeeper
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.noting import Noting
 from holdfast.runtime.outbox import owed_by
+from holdfast.runtime.patience import Patience
 from holdfast.runtime.reports import (
     AnswerReport,
     ApprovalReport,
@@ -183,9 +184,9 @@ class Service:
         """Drive on whatever is owed, until nothing is. A turn that ended after record `since` is told of, also where nothing is owed any more."""
         return await self._resuming.resume(session_id(session), by=by, model=model, since=since)
 
-    async def owing_heads(self) -> Mapping[SessionId, int]:
+    async def owing_heads(self, patience: Patience | None = None) -> Mapping[SessionId, int]:
         """`owing`, each with its last record: to `resume` one may end turns of another, which has them to tell when its own time comes."""
-        return await self._resuming.owing_heads()
+        return await self._resuming.owing_heads(patience)
 
     def foreign_turn(
         self, session: str, text: str, *, source: MessageSource | None, agent: str | None = None, workspace: Workspace | None = None
@@ -286,12 +287,16 @@ class Service:
 
     # --- looking
 
-    async def approvals(self, *, for_: str | None = None, everything: bool = False) -> tuple[ApprovalReport, ...]:
-        return await listing.approvals(self.world, self.shelf, for_=for_, everything=everything)
+    def patience(self) -> Patience:
+        """For one list: how long it waits for writers in all; afterwards it says which sessions could not be looked at."""
+        return Patience(self.world.store)
 
-    async def approvals_json(self) -> msgspec.Raw:
+    async def approvals(self, *, for_: str | None = None, everything: bool = False, patience: Patience | None = None) -> tuple[ApprovalReport, ...]:
+        return await listing.approvals(self.world, self.shelf, for_=for_, everything=everything, patience=patience)
+
+    async def approvals_json(self, *, patience: Patience | None = None) -> msgspec.Raw:
         """Everything that waits, as one JSON array of ApprovalReports: for whoever only passes it on."""
-        return await listing.approvals_json(self.world, self.shelf)
+        return await listing.approvals_json(self.world, self.shelf, patience=patience)
 
     async def approval(self, approval: ApprovalId) -> ApprovalReport:
         return await listing.approval(self.world, self.shelf, approval)

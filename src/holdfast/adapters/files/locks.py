@@ -185,7 +185,7 @@ def forked() -> Refused:
 
 
 def holder_of(fd: int) -> str | None:
-    """`pid 4711 (holdfast send)`, as the kernel has it now."""
+    """`pid 4711 (holdfast send)`, as the kernel has it now; and whether it is stopped, since then it will not let go by itself."""
     status = os.fstat(fd)
     wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     with contextlib.suppress(OSError):
@@ -193,7 +193,7 @@ def holder_of(fd: int) -> str | None:
             fields = line.split()
             if "FLOCK" in fields and "->" not in fields and wanted in fields:
                 pid = fields[fields.index(wanted) - 1]
-                return f"pid {pid}{_command_of(pid)}"
+                return f"pid {pid}{_command_of(pid)}{', stopped' if _is_stopped(pid) else ''}"
     return None
 
 
@@ -203,3 +203,9 @@ def _command_of(pid: str) -> str:
         text = " ".join(Path(word.decode(errors="replace")).name for word in words[:4] if word)
         return f" ({text[:80]})" if text else ""
     return ""
+
+
+def _is_stopped(pid: str) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")
+    return False

@@ -83,9 +83,9 @@ class SessionFiles:
     # --- the write lock ---------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[int]:
+    def locked(self, wait_seconds: float | None = None) -> Iterator[int]:
         """The write lock, and the descriptor of the folder that the path names while we have it."""
-        lock = self.acquire()
+        lock = self.acquire(wait_seconds)
         try:
             yield lock.fd
         finally:
@@ -106,12 +106,12 @@ class SessionFiles:
             return None
         return lock
 
-    def acquire(self) -> FolderLock:
+    def acquire(self, wait_seconds: float | None = None) -> FolderLock:
         if os.getpid() != self._pid:
             raise forked()
         while True:
             lock = self._lock or self._open_lock()
-            lock.acquire(self.lock_wait_seconds)
+            lock.acquire(self.lock_wait_seconds if wait_seconds is None else wait_seconds)
             try:
                 now = os.stat(self._path, dir_fd=self.home, follow_symlinks=False)
             except FileNotFoundError:

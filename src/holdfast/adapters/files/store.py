@@ -33,7 +33,7 @@ from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.adapters.files.syncing import Syncable, Syncing
 from holdfast.adapters.files.threads import Arrival, Threads, no_thread
 from holdfast.adapters.files.verifying import unreadable, verify_files
-from holdfast.errors import InvariantBroken, Refused, Untrusted, Unusable
+from holdfast.errors import Busy, InvariantBroken, Refused, Untrusted, Unusable
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.record import Draft
@@ -146,6 +146,9 @@ class FileStore:
     async def unsettled(self) -> Sequence[SessionId]:
         return await self.in_thread(self._unsettled_now)
 
+    async def held_by(self, session: SessionId, *, wait_seconds: float) -> Busy | None:
+        return await self.in_thread(lambda: self._held_by(session, wait_seconds))
+
     async def seals(self) -> Mapping[SessionId, SessionSealed]:
         return await self.in_thread(self._own.seals)
 
@@ -178,6 +181,20 @@ class FileStore:
             return anchor is not None and files.stat_segment(anchor.segment).st_size > anchor.length
         return False
 
+    def _held_by(self, session: SessionId, wait_seconds: float) -> Busy | None:
+        created = self._own.created(session)
+        if created is None:
+            return None
+        files = self._files.of(created)
+        try:
+            with contextlib.suppress(Refused, OSError), files.locked(wait_seconds):  # whoever opens it says what is wrong with it
+                return None
+        except Busy as exc:
+            return exc
+        finally:
+            files.close()
+        return None
+
     def _close_now(self) -> None:
         for claim in list(self.claims):
             claim.release_now()
@@ -192,11 +209,11 @@ class FileStore:
 
     # --- looking after a home ----------------------------------------------------------------------------------------
 
-    async def verify_session(self, session: SessionId) -> Verdict:
-        """Walk every record, with the write lock held for the last segment. Changes nothing."""
-        return await self.in_thread(lambda: self._verify_now(session))
+    async def verify_session(self, session: SessionId, *, wait_seconds: float | None = None) -> Verdict:
+        """Walk every record, with the write lock held for the last segment: `unreadable` where it can't be had within so long. Changes nothing."""
+        return await self.in_thread(lambda: self._verify_now(session, wait_seconds))
 
-    def _verify_now(self, session: SessionId) -> Verdict:
+    def _verify_now(self, session: SessionId, wait_seconds: float | None) -> Verdict:
         own = self._own
         with contextlib.suppress(Untrusted):
             own.refresh()
@@ -204,12 +221,12 @@ class FileStore:
         if not own.is_verified and (created is not None or session == HOME_SESSION):
             return unreadable(session, own.trouble or "there is no key to verify it with")
         if session == HOME_SESSION:
-            return verify_files(own.files, sealed=own.mark is not None, first_mac=None, is_lost=lambda _: True)
+            return verify_files(own.files, sealed=own.mark is not None, first_mac=None, is_lost=lambda _: True, wait_seconds=wait_seconds)
         created = own.living(session)
         files = self._files.of(created)
         sealed = own.seal_mark(session, created.instance) is not None
         try:
-            return verify_files(files, sealed=sealed, first_mac=created.first_mac, is_lost=own.is_lost)
+            return verify_files(files, sealed=sealed, first_mac=created.first_mac, is_lost=own.is_lost, wait_seconds=wait_seconds)
         finally:
             files.close()
 

@@ -19,7 +19,9 @@ def unreadable(session: SessionId, why: str) -> Verdict:
     return Verdict(session=session, verdict="unreadable", records=0, at_seq=None, segment=None, byte=None, sealed=False, detail=why)
 
 
-def verify_files(files: SessionFiles, *, sealed: bool, first_mac: str | None, is_lost: Callable[[int], bool]) -> Verdict:
+def verify_files(
+    files: SessionFiles, *, sealed: bool, first_mac: str | None, is_lost: Callable[[int], bool], wait_seconds: float | None = None
+) -> Verdict:
     def verdict(
         name: VerdictName, detail: str | None, *, records: int = 0, at_seq: int | None = None, segment: str | None = None, byte: int | None = None
     ) -> Verdict:
@@ -42,7 +44,7 @@ def verify_files(files: SessionFiles, *, sealed: bool, first_mac: str | None, is
 
             def read(number: int, offset: int) -> bytes:
                 if number == segments[-1].number and not locked:
-                    locked.append(stack.enter_context(files.locked()))
+                    locked.append(stack.enter_context(files.locked(wait_seconds)))
                     find_more()  # a peer may have gone on in new segments since we looked; from here on nobody can
                 return files.read_segment(folder, number)[offset:]
 

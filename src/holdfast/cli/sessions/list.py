@@ -41,4 +41,5 @@ async def _list(options: Options, limit: int | None, after: str | None) -> int:
 def _row(line: "SessionLine") -> tuple[str, ...]:
     phase = f"{line.phase}, owes {', '.join(line.owes)}" if line.owes else f"sealed ({line.sealed.code})" if line.sealed else line.phase
     phase += f", works for {line.parent}" if line.parent is not None else ""
+    phase += f", being written by {line.busy.holder} for {line.busy.held_seconds:.0f} s or more" if line.busy is not None else ""
     return line.session, phase, str(line.seq), str(line.turns), str(line.waiting), line.preview[:60]

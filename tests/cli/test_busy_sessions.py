@@ -1,0 +1,85 @@
+"""Commands on a home in which somebody is stopped with a session's write lock in their hands: never robbed, never waited for without end, always named (L3)."""
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from holdfast.adapters.files import FileStore
+from holdfast.ids import SessionId
+from holdfast.journal.verify import Verdict
+from holdfast.testing.peer import Peer
+from tests.cli.conftest import Cli
+
+
+@contextmanager
+def stopped_in(cli: Cli, *sessions: str) -> Iterator[list[Peer]]:
+    """One process for each, stopped inside of its write."""
+    with ExitStack() as stack:
+        peers = [stack.enter_context(Peer(cli.home)) for _ in sessions]
+        for peer, session in zip(peers, sessions, strict=True):
+            assert peer.ask("hold", session=SessionId(session)) == {"holding": True}
+            peer.stop()
+        yield peers
+
+
+@pytest.fixture
+def outdated(cli: Cli) -> Cli:
+    """`ops/api` was answered and `ops/new` born after the index was written; `ops/rest` it knows."""
+    cli.json("send", "ops/rest", "hello")
+    approval = cli.ask()
+    before = cli.home.parent / "index.db"
+    shutil.copy(cli.home / "index.db", before)
+    cli.answer(approval, "deny")
+    cli.json("send", "ops/new", "hello")
+    shutil.copy(before, cli.home / "index.db")
+    return cli
+
+
+def test_lists_say_what_the_index_knows_of_a_busy_session_and_who_keeps_it(outdated: Cli) -> None:
+    """Nothing is left out, nothing that is told as new is old, and `resume` goes on with the others."""
+    cli = outdated
+    with stopped_in(cli, "ops/api", "ops/new") as (api, new):
+        lines = cli.json("sessions", "list")["sessions"]
+        waiting = cli.json("approvals", "list")
+        for_people = cli("approvals", "list")
+        resumed = cli("--json", "resume")
+    stale, unknown, rest = lines
+    assert (stale["session"], stale["phase"], stale["waiting"]) == ("ops/api", "parked", 1)
+    assert (unknown["session"], unknown["phase"], unknown["turns"]) == ("ops/new", "busy", 0)
+    assert (rest["session"], rest["phase"], rest["busy"]) == ("ops/rest", "idle", None)
+    for line, peer in ((stale, api), (unknown, new)):
+        assert line["busy"].keys() == {"holder", "held_seconds"}
+        assert line["busy"]["holder"].startswith(f"pid {peer.pid} ")
+        assert line["busy"]["holder"].endswith(", stopped")
+    assert [each["session"] for each in waiting["approvals"]] == ["ops/api"]
+    assert {name: each["holder"] for name, each in waiting["busy"].items()} == {line["session"]: line["busy"]["holder"] for line in (stale, unknown)}
+    assert f"ops/api is being written by pid {api.pid} " in for_people.err
+    assert (resumed.code, [(each["session"], each["error"]["code"]) for each in resumed.lines]) == (5, [("ops/api", "busy"), ("ops/new", "busy")])
+    after = {line["session"]: (line["phase"], line["waiting"], line["seq"], line["busy"]) for line in cli.json("sessions", "list")["sessions"]}
+    assert after["ops/api"] == ("idle", 0, stale["seq"], None)
+    assert after["ops/new"] == ("idle", 0, unknown["seq"], None)
+    assert cli.json("approvals", "list") == {"approvals": []}
+
+
+def test_half_a_record_of_a_stopped_writer_is_not_waited_for(cli: Cli) -> None:
+    """What lies past the anchor needs the lock to be read; a list goes without it."""
+    cli.json("send", "ops/api", "hello")
+    with stopped_in(cli, "ops/api"):
+        (segment,) = (cli.home / "sessions" / "ops" / "api").glob("*.jsonl")
+        with segment.open("ab") as journal:
+            journal.write(b'{"seq":')
+        told = cli.json("approvals", "list", "--all")
+        verdict = asyncio.run(_verdict(cli))
+    assert (told["approvals"], list(told["busy"])) == ([], ["ops/api"])
+    assert (verdict.verdict, verdict.detail) == ("unreadable", f"ops/api is being written by {told['busy']['ops/api']['holder']} for 0 s or more")
+
+
+async def _verdict(cli: Cli) -> Verdict:
+    store = await FileStore.open(cli.home)
+    try:
+        return await store.verify_session(SessionId("ops/api"), wait_seconds=0)
+    finally:
+        await store.close()

@@ -4,14 +4,22 @@ import asyncio
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.adapters.files import FileStore
+from holdfast.errors import Busy
 from holdfast.ids import SessionId
 from holdfast.journal.verify import Verdict
+from holdfast.runtime import lives
+from holdfast.testing.loop import in_loop
 from holdfast.testing.peer import Peer
+from holdfast.wiring import open_service
 from tests.cli.conftest import Cli
+
+OPS = SessionId("ops/api")
 
 
 @contextmanager
@@ -80,6 +88,34 @@ def test_half_a_record_of_a_stopped_writer_is_not_waited_for(cli: Cli) -> None:
 async def _verdict(cli: Cli) -> Verdict:
     store = await FileStore.open(cli.home)
     try:
-        return await store.verify_session(SessionId("ops/api"), wait_seconds=0)
+        return await store.verify_session(OPS, wait_seconds=0)
     finally:
         await store.close()
+
+
+@in_loop
+async def test_a_session_that_somebody_keeps_locked_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do its jobs end: whoever deletes is told who holds it, and everything is as it was."""
+    home = tmp_path / "home"
+    ended: list[SessionId] = []
+
+    async def end_jobs(*_: object) -> None:
+        ended.append(OPS)
+
+    monkeypatch.setattr(lives, "end_jobs", end_jobs)
+    async with open_service(home) as service:
+        await service.create(OPS, by="alice")
+        store: Any = service.world.store
+        store._files._lock_wait_seconds = 0.1  # of what is opened from now on
+        with Peer(home) as peer:
+            peer.ask("hold", session=OPS)
+            peer.stop()
+            for delete in (lives.delete(service, OPS, by="alice"), store.delete(OPS, by="alice")):
+                with pytest.raises(Busy) as refused:
+                    await delete
+                assert str(refused.value.holder).startswith(f"pid {peer.pid} ")
+            assert (list(await store.sessions()), ended) == ([OPS], [])
+            peer.go_on()
+            assert "error" not in peer.ask("go")
+        await lives.delete(service, OPS, by="alice")
+        assert (list(await store.sessions()), ended) == ([], [OPS])

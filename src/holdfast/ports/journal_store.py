@@ -206,9 +206,9 @@ class JournalStore(Protocol):
         """Living sessions that hold more than was acknowledged: a writer died in between, or writes just now. Opening one settles it. A hint, as above."""
         ...
 
-    async def held_by(self, session: SessionId, *, wait_seconds: float) -> Busy | None:
+    async def held_by(self, session: SessionId, *, wait_seconds: float | None = None) -> Busy | None:
         """
-        Who has the session's write lock and keeps it for so long; None as soon as it can be had, or where there is nothing to lock.
+        Who has the session's write lock and keeps it for so long, or as long as an append would wait. None: it can be had, or there is nothing to lock.
 
         For whoever would rather leave a session out than wait for it. It is only looked at: the next moment somebody may have it.
         """

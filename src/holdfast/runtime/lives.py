@@ -123,8 +123,10 @@ async def delete(service: Service, session: SessionId, *, by: str) -> None:
     """
     The end of a session, for good; its jobs end first, also those of one that can't be read.
 
-    A crash in between leaves a session whose jobs are found gone, and in doubt.
+    A crash in between leaves a session whose jobs are found gone, and in doubt. While somebody keeps its write lock, nothing of it ends.
     """
+    if (busy := await service.world.store.held_by(session)) is not None:
+        raise busy
     running: tuple[Job, ...] = ()
     with contextlib.suppress(HoldfastError):
         async with service.shelf.use(session) as ledger:

@@ -101,9 +101,8 @@ class Lives:
         def decide(_: Section) -> Sequence[Draft]:
             self._own.registry.refresh()
             created = self._own.living(session)
-            if at_seq is not None:
-                # Held to the end: whoever appends next finds a life that is over, and nothing that was acknowledged goes unseen.
-                held.enter_context(self._held_at(created, at_seq))
+            # Held to the end: whoever appends next finds a life that is over, and whoever is in the middle of an append is not robbed.
+            held.enter_context(self._held(created, at_seq))
             return [draft(SessionDeleted(session=session, instance=created.instance, by=by))]
 
         with self._one_at_a_time, contextlib.ExitStack() as held:
@@ -113,13 +112,19 @@ class Lives:
             birth.remove_life(self._files.home, self._files.path, session_parts(session))
 
     @contextlib.contextmanager
-    def _held_at(self, created: SessionCreated, seq: int) -> Iterator[None]:
-        """The session's write lock, if that is its last record."""
+    def _held(self, created: SessionCreated, at_seq: int | None) -> Iterator[None]:
+        """The session's write lock, if that is its last record; where its folder is gone, there is none to take."""
         files = self._files.of(created)
-        with files.locked():
-            anchor = files.anchor.read(files.keys)
-            if anchor is None or anchor.seq != seq or files.stat_segment(anchor.segment).st_size != anchor.length:
-                raise Busy(f"{created.session} was written to meanwhile", hint="look again")
+        with contextlib.ExitStack() as lock:
+            try:
+                lock.enter_context(files.locked())
+            except Refused:
+                if at_seq is not None:
+                    raise
+            if at_seq is not None:
+                anchor = files.anchor.read(files.keys)
+                if anchor is None or anchor.seq != at_seq or files.stat_segment(anchor.segment).st_size != anchor.length:
+                    raise Busy(f"{created.session} was written to meanwhile", hint="look again")
             yield
 
     def rotate_keys(self, *, by: str) -> int:

@@ -146,7 +146,7 @@ class FileStore:
     async def unsettled(self) -> Sequence[SessionId]:
         return await self.in_thread(self._unsettled_now)
 
-    async def held_by(self, session: SessionId, *, wait_seconds: float) -> Busy | None:
+    async def held_by(self, session: SessionId, *, wait_seconds: float | None = None) -> Busy | None:
         return await self.in_thread(lambda: self._held_by(session, wait_seconds))
 
     async def seals(self) -> Mapping[SessionId, SessionSealed]:
@@ -181,7 +181,7 @@ class FileStore:
             return anchor is not None and files.stat_segment(anchor.segment).st_size > anchor.length
         return False
 
-    def _held_by(self, session: SessionId, wait_seconds: float) -> Busy | None:
+    def _held_by(self, session: SessionId, wait_seconds: float | None) -> Busy | None:
         created = self._own.created(session)
         if created is None:
             return None

@@ -135,7 +135,7 @@ class InMemoryStore:
         lives = [self.disk.lives[name, living[name].instance] for name in sorted(living)]
         return [life.session for life in lives if len(life.entries) > life.anchor.seq]
 
-    async def held_by(self, session: SessionId, *, wait_seconds: float) -> Busy | None:  # noqa: ARG002 - the port's
+    async def held_by(self, session: SessionId, *, wait_seconds: float | None = None) -> Busy | None:  # noqa: ARG002 - the port's
         """Nobody ever keeps it: all of its processes are this one, and none can be stopped in the middle."""
         self.check_alive()
         return None

@@ -1,6 +1,7 @@
 """Lists and looks: approvals, grants, sessions. They create nothing where there is nothing, and say in full what there is."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,15 @@ def test_a_cursor_at_the_head_waits_for_the_next_turn(cli: Cli) -> None:
     records = [json.loads(line) for line in out.splitlines()]
     assert [record["seq"] for record in records] == list(range(head + 1, head + 1 + len(records)))
     assert (records[0]["type"], records[-1]["type"]) == ("input_accepted", "turn_ended")
+
+
+def test_a_follower_that_is_stopped_speaks_of_nothing_that_it_took_in(cli: Cli) -> None:
+    cli.json("send", "ops/api", "what time is it?")
+    follower = cli.start("--json", "sessions", "follow", "ops/api", "--forever")
+    assert follower.stdout is not None
+    follower.stdout.readline()
+    follower.send_signal(signal.SIGINT)
+    assert (follower.communicate(timeout=60)[1], follower.returncode) == ("stopped\n", 130)
 
 
 @pytest.mark.parametrize("after", ["-1", "x"])

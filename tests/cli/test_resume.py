@@ -34,7 +34,7 @@ def test_a_turn_whose_process_was_killed_in_a_model_call_goes_on(cli: Cli) -> No
 
 def test_a_stopped_process_leaves_nothing_half_done(cli: Cli) -> None:
     asked, words = cli.hold_the_model()
-    for number, how in enumerate((signal.SIGINT, signal.SIGTERM)):
+    for number, how in enumerate((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
         session = f"notes{number}"
         cli.json(*HELD, "send", session, "go", "--no-wait")
         driving = cli.start("--json", *HELD, "resume", session)

@@ -115,7 +115,7 @@ def _checked(arguments: list[str], options: Options) -> int:
     except OSError as exc:
         raise error_from_os(exc) from exc
     if code == _INTERRUPTED:
-        options.out.note("stopped; what was accepted is safe, `holdfast resume` goes on with it")
+        options.out.note("stopped; what was accepted is safe, `holdfast resume` goes on with it" if options.drives else "stopped")
     return code if isinstance(code, int) else 0
 
 

@@ -23,6 +23,8 @@ class Options:
     def __init__(self) -> None:
         self.home: str | None = None
         self.app: str | None = None
+        # Set once the command may take something in or drive it: what is said when it is stopped depends on it.
+        self.drives = False
         self.out = Output()
 
 

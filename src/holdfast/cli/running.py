@@ -23,7 +23,7 @@ Work = Callable[[], Coroutine[Any, Any, int]]
 
 
 def run(work: Work) -> None:
-    """Run to the end and exit with its code. SIGTERM, like Ctrl-C, gives up what is driven before the process goes."""
+    """Run to the end and exit with its code. SIGTERM and a terminal that is closed, like Ctrl-C, give up what is driven before the process goes."""
     raise typer.Exit(asyncio.run(_until_stopped(work)))
 
 
@@ -31,7 +31,10 @@ async def _until_stopped(work: Work) -> int:
     task = asyncio.current_task()
     with contextlib.suppress(NotImplementedError, RuntimeError):
         if task is not None:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGTERM, task.cancel)
+            if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # `nohup` means that it goes on
+                loop.add_signal_handler(signal.SIGHUP, task.cancel)
     return await work()
 
 
@@ -59,6 +62,7 @@ async def making_service(options: Options, *, lasting: bool = False) -> "AsyncGe
     from holdfast.cli.agents import agents_of
     from holdfast.wiring import open_service
 
+    options.drives = True
     given = agents_of(options.app)
     _warn_of_unknown_tools(options, given)
     async with open_service(home_of(options), agents=given.specs, tools=given.tools, models=given.models, lasting=lasting) as service:
@@ -70,6 +74,7 @@ async def driving_service(options: Options) -> "AsyncGenerator[Service | None, N
     """As above, on a home that is there; None where there is none, and nothing is made."""
     from holdfast.cli.agents import agents_of
 
+    options.drives = True
     given = agents_of(options.app)
     _warn_of_unknown_tools(options, given)
     async with _existing(options, agents=given.specs, tools=given.tools, models=given.models) as service:

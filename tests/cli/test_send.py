@@ -3,6 +3,7 @@
 import json
 import os
 import pwd
+import shlex
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,17 @@ def test_a_call_that_needs_consent_pauses_the_turn_and_says_how_to_answer(cli: C
     ran = cli("send", "ops/api", "run: echo hello", "--as", "alice")
     assert ran.code == 3
     assert "echo hello" in ran.out
-    assert "holdfast approvals answer a-" in ran.out
     assert "alice" in ran.out
+
+
+def test_the_command_that_answers_can_be_copied_as_it_is_shown(cli: Cli) -> None:
+    """With the home and the person that this one was given; a command that leaves them out is told that there is no such prompt, or that it may not."""
+    elsewhere = cli.cwd / "another home"
+    ran = cli("--home", str(elsewhere), "send", "ops/api", "run: echo ran >> ran.txt", "--as", "alice")
+    (typed,) = [line for line in ran.out.splitlines() if line.startswith("  $ ")]
+    words = shlex.split(typed.removeprefix("  $ "))
+    assert words[0] == "holdfast"
+    assert (cli(*words[1:]).code, cli.ran()) == (0, 1)
 
 
 def test_an_approval_has_the_promised_fields(cli: Cli) -> None:
@@ -75,8 +85,9 @@ def test_however_a_turn_ended_without_a_reply_the_next_step_is_said(cli: Cli) ->
 
 
 def test_without_waiting_the_message_is_taken_in_and_left(cli: Cli) -> None:
-    turn = cli.json("send", "notes", "what time is it?", "--no-wait")
+    turn = cli.json("send", "notes", "what time is it?", "--no-wait", "--dedup", "once")
     assert (turn["outcome"], turn["reply"]) == ("queued", None)
+    assert "`holdfast resume local/notes` drives it" in cli("send", "notes", "what time is it?", "--no-wait", "--dedup", "once").out
     (driven,) = cli("--json", "resume").lines
     assert (driven["session"], driven["turn"], driven["outcome"]) == ("local/notes", "t1", "completed")
 
@@ -105,6 +116,13 @@ def test_a_plain_yes_is_no_answer(cli: Cli) -> None:
     assert approval["id"] in ran.json["error"]["hint"]
     assert cli.ran() == 0
     assert cli.answer(approval).code == 0
+
+
+def test_a_plain_yes_to_a_question_is_told_how_a_question_is_answered(cli: Cli) -> None:
+    (asked,) = cli.json("send", "notes", "ask me which region?", "--as", "alice")["approvals"]
+    ran = cli("--json", "send", "notes", "yes", "--as", "alice")
+    assert (ran.code, ran.json["error"]["code"]) == (3, "answer_word")
+    assert f"`holdfast approvals answer {asked['id']} answer --reason 'YOUR WORDS'`" in ran.json["error"]["hint"]
 
 
 @pytest.mark.parametrize("channel", ["webhook", "reminder", "none"])

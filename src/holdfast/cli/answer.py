@@ -58,6 +58,7 @@ async def _answer(
     from holdfast.cli.identity import refuse_tools, who
     from holdfast.ids import ApprovalId
 
+    options.speaks_as = asserted
     edited = _arguments(arguments)
     async with driving_service(options) as service:
         try:
@@ -114,7 +115,7 @@ def _told(options: Options, report: "AnswerReport") -> int:
     }
     if report.result in said:
         options.out.note(said[report.result])
-    options.out.text(turn_text(report.turn))
+    options.out.text(turn_text(options, report.turn))
     if report.turn.error is not None:
         options.out.told(report.turn.error.message, report.turn.error.hint)
     return code

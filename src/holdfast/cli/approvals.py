@@ -109,7 +109,7 @@ async def _show(options: Options, approval: str) -> int:
         if service is None:
             raise unknown(approval)
         found = await service.approval(ApprovalId(approval))
-    options.out.result(found, approval_text(found))
+    options.out.result(found, approval_text(options, found))
     return 0
 
 

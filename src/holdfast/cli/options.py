@@ -4,8 +4,9 @@ What every command takes: `--home`, `--json`, `--app`, before the command or aft
 A command is declared with `@command(app, "name", example="...")`; the example is part of its help, and a test runs over all of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import cleandoc
+from shlex import quote
 from typing import Any, TypeVar
 
 import typer
@@ -25,7 +26,22 @@ class Options:
         self.app: str | None = None
         # Set once the command may take something in or drive it: what is said when it is stopped depends on it.
         self.drives = False
+        # Whom the owner speaks as, where the command takes `--as`.
+        self.speaks_as: str | None = None
         self.out = Output()
+
+    def typed(self, words: str, *, by: Sequence[str] = ()) -> str:
+        """
+        A command to copy: on the same home, with the same agents, and as the same person where it is one `by` whom it can be given.
+
+        >>> options = Options()
+        >>> options.home, options.speaks_as = "my state", "alice"
+        >>> options.typed("resume ops/api"), options.typed("grants revoke g-1", by=["alice"])
+        ("holdfast --home 'my state' resume ops/api", "holdfast --home 'my state' grants revoke g-1 --as alice")
+        """
+        common = [f"{name} {quote(value)}" for name, value in (("--home", self.home), ("--app", self.app)) if value]
+        person = [f"--as {quote(self.speaks_as)}"] if self.speaks_as in by and self.speaks_as else []
+        return " ".join(["holdfast", *common, words, *person])
 
 
 def options_of(ctx: typer.Context) -> Options:

@@ -40,6 +40,7 @@ async def _resume(options: Options, session: str | None, model: str | None, asse
     from holdfast.cli.identity import who
     from holdfast.ids import session_id
 
+    options.speaks_as = asserted
     name = session_id(session) if session is not None else None
     async with driving_service(options) as service:
         if service is None:

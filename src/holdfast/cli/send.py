@@ -86,6 +86,7 @@ async def _send(
     from holdfast.cli.turns import told, told_error
     from holdfast.ids import session_id
 
+    options.speaks_as = asserted
     name = session_id(session)
     source = _source(options, asserted, channel)
     given, default = _workspaces(workspace, channel)

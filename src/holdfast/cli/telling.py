@@ -3,24 +3,28 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holdfast.cli.options import Options
     from holdfast.runtime.reports import ApprovalReport, TurnReport
 
 _WHAT_TO_SAY = {"edit": " --arguments '{...}'", "answer": " --reason 'YOUR WORDS'"}
 
 
-def turn_text(turn: "TurnReport") -> str:
+def turn_text(options: "Options", turn: "TurnReport") -> str:
     """The reply, or what waits and how to answer it, or how it ended."""
     parts = [turn.reply] if turn.reply else []
     if turn.approvals:
         count = len(turn.approvals)
         parts.append(f"{turn.session} waits for {'an answer' if count == 1 else f'{count} answers'}:")
-        parts.extend(approval_text(each) for each in turn.approvals)
+        parts.extend(approval_text(options, each) for each in turn.approvals)
     elif turn.outcome in {"queued", "running"}:
-        parts.append(f"{turn.session} {turn.turn} is {turn.outcome}; `holdfast sessions follow {turn.session}` shows how it goes on")
+        follow, resume = (options.typed(f"{command} {turn.session}") for command in ("sessions follow", "resume"))
+        parts.append(
+            f"{turn.session} {turn.turn} is {turn.outcome}: `{follow}` shows how it goes on, and `{resume}` drives it where nobody else does"
+        )
     return "\n\n".join(parts)
 
 
-def approval_text(approval: "ApprovalReport") -> str:
+def approval_text(options: "Options", approval: "ApprovalReport") -> str:
     lines = [
         approval.display,
         "",
@@ -32,7 +36,7 @@ def approval_text(approval: "ApprovalReport") -> str:
         lines.append(f"  why asked   {approval.reason}")
     if approval.quoted_speakers:
         lines.append(f"  quotes      {', '.join(approval.quoted_speakers)}")
-    lines += [*_standing(approval), *_how(approval)]
+    lines += [*_standing(approval), *_how(options, approval)]
     return "\n".join(lines)
 
 
@@ -46,7 +50,7 @@ def _standing(approval: "ApprovalReport") -> list[str]:
             return [f"  closed      {approval.closed_as}" + (f"; {approval.option} by {approval.answered_by}" if approval.answered_by else "")]
 
 
-def _how(approval: "ApprovalReport") -> list[str]:
+def _how(options: "Options", approval: "ApprovalReport") -> list[str]:
     if approval.state != "requested":
         return []
     width = max((len(option) for option in approval.options), default=0)
@@ -55,5 +59,6 @@ def _how(approval: "ApprovalReport") -> list[str]:
         covers = approval.covers.get(option, "")
         lines.append(f"  {option.ljust(width)}  {covers}".rstrip())
     first = approval.options[0] if approval.options else "deny"
-    lines.append(f"  $ holdfast approvals answer {approval.id} {first}{_WHAT_TO_SAY.get(first, '')}")
+    typed = options.typed(f"approvals answer {approval.id} {first}{_WHAT_TO_SAY.get(first, '')}", by=approval.may_answer)
+    lines.append(f"  $ {typed}")
     return lines

@@ -21,7 +21,7 @@ def told(options: Options, turn: TurnReport) -> int:
     if options.out.json:
         options.out.object(fields_of(turn))
         return EXIT_OF_OUTCOME[turn.outcome]
-    options.out.text(turn_text(turn))
+    options.out.text(turn_text(options, turn))
     if turn.error is not None:
         options.out.told(turn.error.message, turn.error.hint)
     return EXIT_OF_OUTCOME[turn.outcome]

@@ -77,8 +77,9 @@ class Sending:
     async def _not_new(self, ledger: Ledger, known: Duplicate | OnlyAnAnswerWord, driver: Driver | None, *, wait: bool) -> TurnReport:
         report = await self._delegation.standing(ledger, known.turn)
         if isinstance(known, OnlyAnAnswerWord):
-            hint = f"holdfast approvals answer {known.approvals[0]} approve_once"
-            told = ErrorReport("answer_word", "a plain word is no answer to a prompt; nothing was approved or replaced", hint)
+            told = ErrorReport(
+                "answer_word", "a plain word is no answer to a prompt; nothing was approved or replaced", _how_to_answer(report, known)
+            )
             return msgspec.structs.replace(report, error=told)
         if wait and report.outcome in ("running", "queued"):
             own = driver or self._drives.driver(ledger)
@@ -90,3 +91,14 @@ class Sending:
             return await turn_report(ledger, turn)
         await self._drives.drive_turn(ledger, driver, turn, claimed=claimed)
         return await self._delegation.standing(ledger, turn)
+
+
+def _how_to_answer(report: TurnReport, known: OnlyAnAnswerWord) -> str:
+    """With an option that this prompt offers: a question has none to approve."""
+    first = known.approvals[0]
+    offered = next((each.options for each in report.approvals if each.id == first), ())
+    words = " --reason 'YOUR WORDS'" if "answer" in offered else ""
+    option = "answer" if words else offered[0] if offered else "deny"
+    return (
+        f"answer it with one of its options, such as `holdfast approvals answer {first} {option}{words}`; `holdfast approvals show {first}` has all"
+    )

@@ -44,6 +44,8 @@ async def _cancel(options: Options, session: str, turn: str | None, asserted: st
             # Their driver sees it at once; if it has died, we are the one.
             await service.drive_all(name, until=lambda state: all(find_turn(state, each) is None for each in open_))
             found = tuple([await service.turn(name, each.turn) for each in found if each.turn is not None])
-    said = "\n".join(f"{each.turn} is {each.outcome}" for each in found) or "nothing was open"
+    said = "\n".join(f"{each.turn} is {each.outcome}" for each in found) or (
+        "nothing was open" if turn is None else f"{turn} is not open: nothing to cancel"
+    )
     options.out.result({"session": name, "turns": found}, said)
     return 0

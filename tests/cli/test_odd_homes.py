@@ -212,8 +212,11 @@ def test_what_can_not_be_meant_is_refused_a_cursor_past_the_end_a_blank_option_a
         ("send", "notes", "x", "--workspace", ""),
         ("approvals", "answer", "a-x", "deny", "--answer-id", ""),
         ("backup", ""),
+        ("--home", "", "send", "notes", "x"),
+        ("sessions", "list", "--home", " "),
+        ("--app", "", "send", "notes", "x"),
     )
-    assert [(code, out[0]["error"]["code"]) for code, out in told] == [(2, "bad_app"), (6, "cursor_ahead"), *[(2, "malformed")] * 6]
+    assert [(code, out[0]["error"]["code"]) for code, out in told] == [(2, "bad_app"), (6, "cursor_ahead"), *[(2, "malformed")] * 9]
     assert everything_below(odd.home) == before
     assert [each.name for each in odd.cwd.iterdir() if each.name != "__pycache__"] == ["leaves.py"]
 

@@ -59,11 +59,13 @@ def refuse_blank(**given: str | None) -> None:
 
 
 def take_home(ctx: typer.Context, value: str | None) -> None:
+    refuse_blank(home=value)
     if value is not None:
         options_of(ctx).home = value
 
 
 def take_app(ctx: typer.Context, value: str | None) -> None:
+    refuse_blank(app=value)
     if value is not None:
         options_of(ctx).app = value
 

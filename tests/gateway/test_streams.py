@@ -148,6 +148,25 @@ def test_a_stream_shows_only_what_was_said_within_the_tokens_audience(gateway: G
         assert "CANARY" not in json.dumps(resumed.heard)
     for other in (sales, public):
         assert other.get("/v1/sessions/ops/mixed").status_code == 404
+
+
+def test_no_word_of_another_circle_is_in_the_list_of_sessions_or_beside_one(gateway: Gateway) -> None:
+    """G4: where a team and a person's own turns share a session, its last words and whose turns stand are told to nobody who may not read all of it."""
+    gateway.start()
+    personal = gateway.client(gateway.token("alice"))
+    ops = gateway.client(gateway.token("bob", audience="team:ops"))
+    gateway.send(ops, "ops/mixed", "read TEAM-WORDS")
+    until(lambda: ops.get("/v1/sessions/ops/mixed").json()["turns"] == 1, "the team's turn")
+    assert "TEAM-WORDS" in ops.get("/v1/sessions").json()["sessions"][0]["preview"]
+    gateway.send(gateway.client(gateway.token("alice", "send,admin")), "ops/mixed", "read CANARY-ALONE")
+    until(lambda: personal.get("/v1/sessions/ops/mixed").json()["turns"] == 2, "the turn of one alone")
+    gateway.send(personal, "ops/mixed", "run: echo CANARY")
+    parked = gateway.waiting(personal, "ops/mixed")["turn"]
+    assert "CANARY-ALONE" in personal.get("/v1/sessions").json()["sessions"][0]["preview"]
+    assert personal.get("/v1/sessions/ops/mixed").json()["parked"] == [parked]
+    line, shown = ops.get("/v1/sessions").json()["sessions"][0], ops.get("/v1/sessions/ops/mixed").json()
+    assert (line["session"], line["preview"], shown["parked"], shown["memory"], shown["delegates"]) == ("ops/mixed", "", [], [], [])
+    assert "CANARY" not in json.dumps([line, shown])
     assert ops.get("/v1/approvals").json()["approvals"] == []
 
 

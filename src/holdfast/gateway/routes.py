@@ -79,7 +79,7 @@ class Api:
         bearer = bearer_of(request, "read")
         limit, after = page_of(query_of(request, "limit", "after"))
         start = session_id(after) if after is not None else None
-        found = await self._service.sessions(after=start, limit=limit + 1, sees=bearer.sees)
+        found = await self._service.sessions(after=start, limit=limit + 1, sees=bearer.sees, reads_all=bearer.reads_all)
         page = found[:limit]
         return json_response(SessionsList(sessions=page, next=page[-1].session if len(found) > limit else None))
 
@@ -92,6 +92,10 @@ class Api:
             mine = tuple(each for each in report.reminders if bearer.reads(each.audience, each.boundary))
             jobs = tuple(job for job in report.jobs if bearer.reads(job.audience, job.boundary))
             report = msgspec.structs.replace(report, journal=(), quarantine=(), reminders=mine, jobs=jobs)
+        if not bearer.reads_every_circle and not bearer.reads_all(
+            await readers_of(self._service.shelf, session)
+        ):  # no line of these says whose it is
+            report = msgspec.structs.replace(report, parked=(), memory=(), deliveries=(), delegates=())
         return json_response(report)
 
     async def post_message(self, request: Request) -> Response:

@@ -22,7 +22,6 @@ from holdfast.journal.record import Record
 from holdfast.runtime.feed import Gap
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.service import Service
-from holdfast.session.authority import Audience
 
 PIECES_SECONDS = 0.03  # pieces of text are gathered for so long: a thousand followers are woken a few times for a sentence, not for each of its words
 _KEPT_FRAMES = 512
@@ -51,10 +50,6 @@ class Follower(Listener):
     @property
     def place(self) -> dict[str, int | str]:
         return {"seq": self.cursor}
-
-    @property
-    def sees_all(self) -> bool:
-        return self.bearer.is_admin or self.bearer.audience is Audience.PERSONAL
 
     async def read(self) -> bytes:
         """What is new for this follower, up to a page; empty when nothing is."""
@@ -100,7 +95,7 @@ class Follower(Listener):
         return b"".join(frame.data for frame in frames if self._may_see(frame))
 
     def _may_see(self, frame: Frame) -> bool:
-        if self.sees_all or frame.is_open:
+        if self.bearer.reads_every_circle or frame.is_open:
             return True
         circle = self.tail.circles.get(frame.turn or "") if self.tail.circles is not None else None
         return circle is not None and self.bearer.reads(*circle)
@@ -291,7 +286,7 @@ class Tails:
             if tail.instance != instance:  # who may see the one need not see the other
                 raise Busy(f"{session} has begun a new life just now", hint="try again")
             await self._check_cursor(tail, after)
-            if not follower.sees_all:
+            if not follower.bearer.reads_every_circle:
                 await tail.know_circles()
             yield follower
 

@@ -72,6 +72,10 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
     def is_admin(self) -> bool:
         return "admin" in self.scopes
 
+    @property
+    def reads_every_circle(self) -> bool:
+        return self.is_admin or self.audience is Audience.PERSONAL
+
     def may(self, scope: str) -> bool:
         """An admin may read everything and stop anything; sending and approving are done as a person, and need their own scope."""
         return scope in self.scopes or (scope == "read" and self.is_admin)
@@ -93,7 +97,7 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
         """Whether something said in that circle is within this token's audience. What is unknown is not."""
         if audience is None or boundary is None or audience not in set(Audience):
             return self.is_admin
-        if self.is_admin or self.audience is Audience.PERSONAL:
+        if self.reads_every_circle:
             return True
         circle = Audience(audience)
         return circle is Audience.PUBLIC or (circle is self.audience and boundary == self.boundary)
@@ -101,6 +105,10 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
     def sees(self, readers: Collection[Reader]) -> bool:
         """A session is seen by who takes part in it within this token's audience; admin sees all."""
         return self.is_admin or any(each.person == self.person and self.reads(each.audience, each.boundary) for each in readers)
+
+    def reads_all(self, readers: Collection[Reader]) -> bool:
+        """Whether everything that was said among them is within this token's audience: what can't be told by its circle is for nobody else."""
+        return all(self.reads(each.audience, each.boundary) for each in readers)
 
     def is_concerned(self, audience: str | None, boundary: str | None, people: Collection[str | None]) -> bool:
         """Whether a prompt is this token's to see: its person asked for it or may answer it, within the token's audience; admin sees all."""

@@ -197,8 +197,13 @@ async def sessions(
     after: SessionId | None = None,
     limit: int | None = None,
     sees: Sees | None = None,
+    reads_all: Sees | None = None,
 ) -> tuple[SessionLine, ...]:
-    """One page of them, or all. What a page costs does not depend on how many there are in all."""
+    """
+    One page of them, or all. What a page costs does not depend on how many there are in all.
+
+    `sees` tells who may know of a session, `reads_all` who may read whatever is said there: nobody else is shown its last words.
+    """
     found: list[SessionLine] = []
     now, patience = world.clock.now_ms(), Patience(world.store)
     while page := await world.store.heads(after=after, limit=limit):
@@ -206,8 +211,10 @@ async def sessions(
         for head in page:
             after = head[0]
             row, mark = rows.get(after), sealed.get(after)
-            if sees is None or await _is_shown(shelf, after, row, sees, patience):
-                found.append(_sealed_line(mark, row) if mark is not None else await _living_line(shelf, head, row, now, patience))
+            readers = () if sees is None else await _taking_part(shelf, after, row, patience)
+            if sees is None or sees(readers):
+                line = _sealed_line(mark, row) if mark is not None else await _living_line(shelf, head, row, now, patience)
+                found.append(line if reads_all is None or reads_all(readers) else msgspec.structs.replace(line, preview=""))
             if len(found) == limit:
                 return tuple(found)
         if limit is None or len(page) < limit:
@@ -229,11 +236,11 @@ def _sealed_line(mark: SessionSealed, row: IndexRow | None) -> SessionLine:
     )
 
 
-async def _is_shown(shelf: Shelf, session: SessionId, row: IndexRow | None, sees: Sees, patience: Patience) -> bool:
-    """Of a busy one that the index does not know, nobody can say who takes part: it is shown to none of them."""
+async def _taking_part(shelf: Shelf, session: SessionId, row: IndexRow | None, patience: Patience) -> Collection[Reader]:
+    """Of a busy one that the index does not know, nobody can say who does."""
     if row is not None:
-        return sees(row.readers)
-    return await patience.busy(session) is None and sees(await readers_of(shelf, session))
+        return row.readers
+    return await readers_of(shelf, session) if await patience.busy(session) is None else ()
 
 
 async def _living_line(shelf: Shelf, head: tuple[SessionId, InstanceId, int], row: IndexRow | None, now: int, patience: Patience) -> SessionLine:

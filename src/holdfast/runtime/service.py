@@ -311,10 +311,15 @@ class Service:
             return await self.delegation.standing(ledger, turn)
 
     async def sessions(
-        self, *, after: SessionId | None = None, limit: int | None = None, sees: listing.Sees | None = None
+        self,
+        *,
+        after: SessionId | None = None,
+        limit: int | None = None,
+        sees: listing.Sees | None = None,
+        reads_all: listing.Sees | None = None,
     ) -> tuple[listing.SessionLine, ...]:
         sealed = await self.world.store.seals()
-        return await listing.sessions(self.world, self.shelf, sealed=sealed, after=after, limit=limit, sees=sees)
+        return await listing.sessions(self.world, self.shelf, sealed=sealed, after=after, limit=limit, sees=sees, reads_all=reads_all)
 
     def follow(self, session: str, *, after: int | None = None) -> AsyncIterator[Record | Any]:
         """Records as they are stored, and pieces of text and output as they come; for ever."""

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,13 +14,13 @@ from holdfast.gateway import streams
 from holdfast.gateway.frames import frame_from_event, frame_from_piece
 from holdfast.gateway.streams import Streams
 from holdfast.gateway.tails import Follower, Tail, Tails
-from holdfast.gateway.tokens import Bearer, TokenAdded
+from holdfast.gateway.tokens import Bearer, TokenAdded, TokenBook
 from holdfast.ids import InstanceId, SessionId, TurnId
 from holdfast.runtime import lives
 from holdfast.runtime.feed import Delta
 from holdfast.session.authority import MessageSource
 from holdfast.testing.memory_home import open_in_memory
-from tests.gateway.conftest import TAKEN, Events, Gateway, until
+from tests.gateway.conftest import TAKEN, WAIT_SECONDS, Events, Gateway, until
 
 
 def journal(gateway: Gateway, session: str) -> list[int]:
@@ -186,6 +188,28 @@ def test_a_revoked_token_is_dead_on_the_next_request_and_its_streams_end_within_
         assert stream.next() is None
         gateway.send(kept, "ops/api", "help")
         other.until_record("turn_ended", turn="t2")
+
+
+def test_a_token_that_is_revoked_while_its_body_is_on_its_way_sends_and_answers_nothing(gateway: Gateway) -> None:
+    """G3: what was let in with its head is asked again once its body is here, which may be 20 seconds later."""
+    gateway.start()
+    alice, leaked = gateway.client(gateway.token("alice")), gateway.token("alice", name="leaked")
+    prompt = gateway.ask("ops/api", "run: echo ran > ran.txt")
+    answer = {"option": "approve_once", "answer_id": "late", "digest": prompt.digest}
+    late = {f"/v1/approvals/{prompt.id}/answer": answer, "/v1/sessions/ops/late/messages": {"text": "help"}, "/v1/sessions/ops/api/cancel": {}}
+    bodies = {path: json.dumps(body).encode() for path, body in late.items()}
+    with ExitStack() as stack:
+        lines = {path: stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), timeout=WAIT_SECONDS)) for path in bodies}
+        for path, line in lines.items():
+            head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{gateway.port}\r\nauthorization: Bearer {leaked}\r\nexpect: 100-continue\r\n"
+            line.sendall(f"{head}content-type: application/json\r\ncontent-length: {len(bodies[path])}\r\n\r\n".encode())
+            assert line.recv(65536).startswith(b"HTTP/1.1 100 ")  # somebody has let it in, and waits for the rest
+        gateway.elsewhere(lambda service: TokenBook(service.home).revoke("leaked", by="tests"))
+        for path, line in lines.items():
+            line.sendall(bodies[path])
+            assert (path, line.recv(65536)[:12]) == (path, b"HTTP/1.1 401")
+    assert alice.get("/v1/sessions/ops/late").status_code == 404
+    assert gateway.waiting(alice, "ops/api")["id"] == prompt.id
 
 
 def test_a_token_past_its_time_is_no_token(gateway: Gateway) -> None:

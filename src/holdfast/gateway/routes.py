@@ -7,7 +7,7 @@ journalled there; everything else about a foreign prompt is as if it were not th
 
 import asyncio
 import re
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -42,6 +42,7 @@ from holdfast.runtime.reports import AnswerReport, ApprovalReport, iso
 from holdfast.runtime.telling import turn_report
 from holdfast.session.state import Phase
 
+T = TypeVar("T")
 ANSWER_STARTS_SECONDS = 2.0  # how long an answer waits to say `started` instead of `handed_on`
 _APPROVAL = re.compile(r"a-[a-z2-7]{26}\Z")
 _GRANT = re.compile(r"[a-z0-9-]{1,64}\Z")
@@ -102,7 +103,7 @@ class Api:
         bearer = bearer_of(request, "send")
         query_of(request)
         session = session_of(request)
-        body = await read_body(request, MessageIn)
+        body = await self._body(request, MessageIn, bearer)
         key = _key(request)
         await self._no_secrets(body.text)
         if await self._is_seen(session, bearer):
@@ -138,7 +139,7 @@ class Api:
         query_of(request)
         session = await self._seen(session_of(request), bearer)
         has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
-        body = await read_body(request, CancelIn) if has_body else CancelIn()
+        body = await self._body(request, CancelIn, bearer) if has_body else CancelIn()
         turn = TurnId(body.turn) if body.turn is not None else None
         reports = await self._service.cancel(session, by=bearer.person, turn=turn, may_all=bearer.is_admin)
         self._gateway.drives.wake(session)
@@ -170,7 +171,7 @@ class Api:
     async def answer(self, request: Request) -> Response:
         bearer = bearer_of(request, "approve")
         query_of(request)
-        body = await read_body(request, AnswerIn)
+        body = await self._body(request, AnswerIn, bearer)
         name = _approval_of(request)
         await self._no_secrets(body.reason or "", msgspec.json.encode(body.arguments).decode())
         self._gateway.spend_miss(bearer)
@@ -294,6 +295,13 @@ class Api:
         return json_response(
             Whoami(name=bearer.name, person=bearer.person, scopes=scopes, audience=audience, boundary=bearer.boundary, expires_at=expires_at)
         )
+
+    async def _body(self, request: Request, kind: type[T], bearer: Bearer) -> T:
+        """A body may take its time; whoever was revoked meanwhile does nothing with it."""
+        body = await read_body(request, kind)
+        if not await self._gateway.book.still_lives([bearer], now=self._service.world.clock.now_ms()):
+            raise Refused("the token was revoked or ran out before the body was here", code="unauthorized")
+        return body
 
     # --- what is seen
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -132,6 +133,15 @@ def test_cancel_is_for_the_requester_and_for_admins(shared: Gateway, alice: http
     assert not (shared.work / "cancel.txt").exists()
 
 
+def test_a_cancel_without_a_body_needs_none_however_that_is_written(shared: Gateway, alice: httpx.Client) -> None:
+    shared.send(alice, "api/bodiless", "help")
+    path = "/v1/sessions/api/bodiless/cancel"
+    for written in ({}, {"content": b""}, {"content": iter([b""])}, {"content": iter([b""]), "headers": {"content-type": "application/json"}}):
+        assert alice.post(path, **cast(Any, written)).status_code == 200
+    assert alice.post(path, content=b"{}").status_code == 415
+    assert alice.post(path, content=b" ", headers={"content-type": "application/json"}).status_code == 400
+
+
 def test_a_named_approver_sees_the_session_answers_and_goes_on_seeing_it(gateway: Gateway) -> None:
     gateway.settings('[policy.personal]\nshell = { ask = ["bob"], requester_may_answer = false }\n')
     gateway.start()
@@ -228,6 +238,28 @@ def test_a_code_lives_ten_minutes() -> None:
     assert codes.take(late, now=0) is None
 
 
+def test_a_code_that_no_token_could_be_made_of_is_as_good_as_before_and_no_longer() -> None:
+    codes, offer = Codes(), Offer(person="alice", scopes=("read",), audience="personal", by="alice")
+
+    def fail(code: str, now: int) -> Offer | None:
+        """Somebody takes it while the home can't be written. Returns what others could take meanwhile."""
+        try:
+            with codes.taken(code, now=now):
+                meanwhile = codes.take(code, now=now)
+                raise NotSaved("the disk is full")
+        except NotSaved:
+            return meanwhile
+
+    code = codes.new(offer, now=0)
+    assert fail(code, 1) is None
+    with codes.taken(code, now=2) as given:
+        assert given == offer
+    assert codes.take(code, now=2) is None
+    late = codes.new(offer, now=0)
+    fail(late, CODE_SECONDS * 1000)
+    assert codes.take(late, now=0) is None
+
+
 def test_rates_refill_over_time() -> None:
     now = 0.0
     rate = Rate(per_second=10, burst=2, now=lambda: now)
@@ -307,6 +339,11 @@ def test_a_name_of_the_proxy_in_front_is_ours_by_https_too(host: str, origin: st
             return (await client.get("/healthz", headers={"origin": origin})).status_code
 
     assert asyncio.run(ask()) == status
+
+
+def test_our_own_words_are_not_struck_out(shared: Gateway) -> None:
+    """What helps somebody without a token is not taken for one."""
+    assert "[redacted]" not in httpx.get(f"{shared.url}/v1/me").text
 
 
 def test_what_is_struck_out() -> None:

@@ -221,6 +221,9 @@ def test_a_target_or_a_host_that_is_not_ours_is_a_wrong_host(runs: Runs, request
         (GET + HOST + b"Connection: close\r\n\r\n", Said([204], closed=True)),
         (POST + b"Content-Length: 12\r\n\r\n" + BODY, Said([401], closed=False)),
         (POST + b"Content-Length: 12\r\nExpect: 100-continue\r\n\r\n", Said([100], closed=False)),
+        # Refused before its body was asked for: what comes next could be that body, or another request.
+        (POST + b"Content-Length: 99999999\r\nExpect: 100-continue\r\n\r\n", Said([413], closed=True)),
+        (b"POST /v1/me HTTP/1.1\r\n" + HOST + b"Content-Length: 12\r\nExpect: 100-continue\r\n\r\n", Said([401], closed=True)),
         (CHUNKED + b"c\r\n" + BODY + b"\r\n0\r\n\r\n", Said([401], closed=False)),
         (CHUNKED + b"6;a=b\r\n" + BODY[:6] + b"\r\n6\r\n" + BODY[6:] + b"\r\n0\r\nX: y\r\n\r\n", Said([401], closed=False)),
     ],

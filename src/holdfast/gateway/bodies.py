@@ -20,19 +20,27 @@ _NUMBER = re.compile(r"[0-9]{1,15}\Z")
 T = TypeVar("T")
 
 
-async def read_body(request: Request, kind: type[T]) -> T:
-    """The body as this struct, or `Refused`: malformed, media_type, too_large."""
-    given = request.headers.getlist("content-type")
-    if len(given) != 1 or not _JSON.match(given[0]):
-        raise Refused("the body must be application/json", code="media_type", hint="Content-Type: application/json")
-    if request.headers.get("content-encoding", "identity") != "identity":
-        raise Refused("the body must not be encoded", code="media_type", hint="send plain JSON")
+async def read_body(request: Request, kind: type[T], *, nothing: T | None = None) -> T:
+    """The body as this struct, or `Refused`: malformed, media_type, too_large. `nothing`, where it is given, is what no body at all stands for."""
+    if nothing is None or "content-type" in request.headers:
+        _check_type(request)
     raw = await _bytes(request)
+    if nothing is not None and not raw:
+        return nothing
+    _check_type(request)
     value = strict_json(raw, what="the body's contents")
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as exc:
         raise Refused(f"the body is not as it must be: {exc}", code="malformed", hint="see /openapi.json") from exc
+
+
+def _check_type(request: Request) -> None:
+    given = request.headers.getlist("content-type")
+    if len(given) != 1 or not _JSON.match(given[0]):
+        raise Refused("the body must be application/json", code="media_type", hint="Content-Type: application/json")
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise Refused("the body must not be encoded", code="media_type", hint="send plain JSON")
 
 
 async def _bytes(request: Request) -> bytes:

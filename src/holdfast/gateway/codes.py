@@ -6,9 +6,12 @@ The code stands in the URL's fragment, which no browser sends to any server, and
 
 import secrets
 from collections import OrderedDict
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import msgspec
 
+from holdfast.errors import HoldfastError
 from holdfast.gateway.tokens import digest_of
 
 CODE_SECONDS = 600
@@ -41,3 +44,15 @@ class Codes:
         """Used up by the first who brings it, in time or not."""
         found = self._open.pop(digest_of(code), None)
         return found[1] if found is not None and now < found[0] else None
+
+    @contextmanager
+    def taken(self, code: str, *, now: int) -> Generator[Offer | None, None, None]:
+        """The same; but where no token could be made of it inside, because the home can't be written now, it is as good as before."""
+        known = self._open.get(digest_of(code))
+        offer = self.take(code, now=now)
+        try:
+            yield offer
+        except HoldfastError:
+            if offer is not None and known is not None:
+                self._open[digest_of(code)] = known
+            raise

@@ -42,7 +42,12 @@ class Gate:
             return
         if bearer is None:
             if self._strangers.take(""):
-                told = problem(401, "unauthorized", "no valid token", "Authorization: Bearer TOKEN; `holdfast tokens add` makes one")
+                told = problem(
+                    401,
+                    "unauthorized",
+                    "no valid token",
+                    "bring one in the header Authorization, as the scheme Bearer; `holdfast tokens add` makes one",
+                )
             else:
                 told = problem(429, "too_many", "too many requests without a valid token")
             await problem_response(told)(scope, receive, send)

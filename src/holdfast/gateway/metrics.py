@@ -34,11 +34,14 @@ class Metrics:
         lines += [f'holdfast_http_seconds_bucket{{le="+Inf"}} {total}', f"holdfast_http_seconds_sum {self._seconds_sum:.6f}"]
         lines.append(f"holdfast_http_seconds_count {total}")
         lines += [
-            "# HELP holdfast_messages_total Messages accepted.",
+            "# HELP holdfast_messages_total Messages taken, repeats of one that was taken before among them.",
             "# TYPE holdfast_messages_total counter",
             f"holdfast_messages_total {self.messages}",
         ]
-        lines += ["# HELP holdfast_answers_total Answers to prompts, by what came of them.", "# TYPE holdfast_answers_total counter"]
+        lines += [
+            "# HELP holdfast_answers_total Answers to prompts, repeats among them, by what came of them.",
+            "# TYPE holdfast_answers_total counter",
+        ]
         lines += [f'holdfast_answers_total{{result="{result}"}} {count}' for result, count in sorted(self.answers.items())]
         for name, (about, value) in gauges.items():
             lines += [f"# HELP holdfast_{name} {about}", f"# TYPE holdfast_{name} gauge", f"holdfast_{name} {value:g}"]

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import httptools
 import msgspec
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from holdfast.gateway.guard import HEAD_BYTES_MAX
@@ -45,7 +45,7 @@ class Protocol(HttpToolsProtocol):
 
         async def with_abort(scope: Scope, receive: Receive, send: Send) -> None:
             scope["holdfast.abort"] = transport.abort
-            await app(scope, receive, send)
+            await app(scope, receive, _last_unless_asked(self.cycle, send) if self.expect_100_continue else send)
 
         self.app = with_abort
 
@@ -147,3 +147,14 @@ class Protocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._kept_bytes = 0
         super().on_body(body)
+
+
+def _last_unless_asked(cycle: RequestResponseCycle, send: Send) -> Send:
+    """An answer to a client whose body was never asked for is the connection's last: nobody could say whether that body still comes, or the next request."""
+
+    async def send_last(message: Message) -> None:
+        if cycle.waiting_for_100_continue:
+            cycle.keep_alive = False
+        await send(message)
+
+    return send_last

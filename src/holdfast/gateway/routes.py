@@ -138,8 +138,7 @@ class Api:
             raise Refused("this token may not send", code="no_authority", hint="a token with the scope send may")
         query_of(request)
         session = await self._seen(session_of(request), bearer)
-        has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
-        body = await self._body(request, CancelIn, bearer) if has_body else CancelIn()
+        body = await self._body(request, CancelIn, bearer, nothing=CancelIn())
         turn = TurnId(body.turn) if body.turn is not None else None
         reports = await self._service.cancel(session, by=bearer.person, turn=turn, may_all=bearer.is_admin)
         self._gateway.drives.wake(session)
@@ -270,18 +269,19 @@ class Api:
         body = await read_body(request, CodeIn)
         if not gateway.code_tries.take(""):
             raise Refused("too many codes were tried", code="too_many", hint="wait a moment")
-        offer = gateway.codes.take(body.code, now=now)
-        if offer is None:
-            raise Refused("this code is unknown, used or too old", code="unauthorized", hint="restart `holdfast serve` for a new one, or use a token")
-        token, added = await gateway.book.add(
-            gateway.page_token_name(),
-            person=offer.person,
-            scopes=offer.scopes,
-            audience=offer.audience,
-            expires_at=now + PAGE_TOKEN_SECONDS * 1000,
-            by=offer.by,
-            now=now,
-        )
+        with gateway.codes.taken(body.code, now=now) as offer:
+            if offer is None:
+                hint = "restart `holdfast serve` for a new one, or use a token"
+                raise Refused("this code is unknown, used or too old", code="unauthorized", hint=hint)
+            token, added = await gateway.book.add(
+                gateway.page_token_name(),
+                person=offer.person,
+                scopes=offer.scopes,
+                audience=offer.audience,
+                expires_at=now + PAGE_TOKEN_SECONDS * 1000,
+                by=offer.by,
+                now=now,
+            )
         expires_at = iso(added.expires_at) if added.expires_at is not None else None
         given = TokenGiven(token=token, name=added.name, person=added.person, scopes=added.scopes, audience=added.audience, expires_at=expires_at)
         return json_response(given, 201)
@@ -296,9 +296,9 @@ class Api:
             Whoami(name=bearer.name, person=bearer.person, scopes=scopes, audience=audience, boundary=bearer.boundary, expires_at=expires_at)
         )
 
-    async def _body(self, request: Request, kind: type[T], bearer: Bearer) -> T:
-        """A body may take its time; whoever was revoked meanwhile does nothing with it."""
-        body = await read_body(request, kind)
+    async def _body(self, request: Request, kind: type[T], bearer: Bearer, *, nothing: T | None = None) -> T:
+        """A body may take its time; whoever was revoked meanwhile does nothing with it. `nothing` is what no body at all stands for."""
+        body = await read_body(request, kind, nothing=nothing)
         if not await self._gateway.book.still_lives([bearer], now=self._service.world.clock.now_ms()):
             raise Refused("the token was revoked or ran out before the body was here", code="unauthorized")
         return body

@@ -272,6 +272,22 @@ def test_a_server_whose_settings_can_not_be_used_is_not_ready_and_says_where_to_
     assert httpx.get(f"{gateway.url}/readyz").status_code == 204
 
 
+def test_a_server_whose_home_is_sealed_lets_nobody_in_is_not_ready_and_tells_nobody_what_is_wrong(gateway: Gateway) -> None:
+    """Who asks can't be known then, so neither a file nor a byte is named; the log has both."""
+    token = gateway.token("alice")
+    path = next((gateway.home / "home").glob("*.jsonl"))
+    path.write_bytes(path.read_bytes().replace(b'"alice"', b'"ALICE"'))
+    gateway.run("tokens", "list", check=False)
+    gateway.start(ready=False)
+    for who in (token, "hf_" + "a" * 43):
+        told = gateway.client(who).get("/v1/me")
+        assert (told.status_code, told.json()["code"]) == (423, "sealed")
+        assert ".jsonl" not in told.text
+        assert "byte" not in told.text
+    assert ".jsonl" in gateway.log.read_text()
+    assert (httpx.get(f"{gateway.url}/readyz").status_code, httpx.get(f"{gateway.url}/healthz").status_code) == (503, 204)
+
+
 def test_the_server_lets_go_of_what_retention_no_longer_keeps(gateway: Gateway) -> None:
     gateway.run("send", "ops/old", "hello")
     gateway.run("send", "ops/waits", "run: echo hello")

@@ -120,8 +120,8 @@ async def _nothing(_: Request) -> Response:
 
 def _readiness(gateway: Gateway) -> Handler:
     async def readyz(_: Request) -> Response:
-        """Not ready either while the settings can't be used: every message would be refused. Anybody may ask, so only where to look is told."""
-        if not gateway.is_ready:
+        """Not ready either while the home or the settings can't be used: everything would be refused. Anybody may ask, so only where to look is told."""
+        if not gateway.is_ready or not await _can_be_read(gateway):
             return Response(status_code=503)
         try:
             gateway.service.world.policy()
@@ -133,6 +133,15 @@ def _readiness(gateway: Gateway) -> Handler:
         return Response(status_code=204)
 
     return readyz
+
+
+async def _can_be_read(gateway: Gateway) -> bool:
+    """Whether it can be said of anybody who they are."""
+    try:
+        await gateway.service.home.refresh()
+    except (HoldfastError, OSError):
+        return False
+    return True
 
 
 def _metrics(gateway: Gateway) -> Handler:

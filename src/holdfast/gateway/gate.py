@@ -4,18 +4,20 @@ Tokens, on every request: no route but the open ones is even looked for without 
 What a token may do comes from the server's record. Nothing that a client declares (scopes, person, audience, in a header or a body) is read anywhere.
 """
 
+import logging
 import re
 from collections.abc import Callable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.errors import HoldfastError
-from holdfast.gateway.problems import problem, problem_of, problem_response
+from holdfast.errors import HoldfastError, Untrusted
+from holdfast.gateway.problems import problem, problem_response, status_of
 from holdfast.gateway.rates import Rate
 from holdfast.gateway.tokens import Bearer, TokenBook
 
 OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/v1/codes"})
 OPEN_PREFIX = "/assets/"
+_log = logging.getLogger("holdfast.gateway.gate")
 _AUTHORIZATION = re.compile(rb"(?i:bearer) (hf_[A-Za-z0-9_-]{43})\Z")
 
 
@@ -37,8 +39,11 @@ class Gate:
             return
         try:
             bearer = await self._bearer(scope)
-        except HoldfastError as exc:  # the home can't be read: nobody is let in
-            await problem_response(problem_of(exc))(scope, receive, send)
+        except HoldfastError as exc:  # nobody is let in; and since nobody knows who asks, what is wrong is told to the log alone
+            _log.warning("nobody is let in (%s): %s", exc.code, exc.message)
+            code = "sealed" if isinstance(exc, Untrusted) else exc.code
+            told = problem(status_of(exc), code, "this server's home can't be read now, so nobody is let in", "whoever runs it: `holdfast doctor`")
+            await problem_response(told)(scope, receive, send)
             return
         if bearer is None:
             if self._strangers.take(""):

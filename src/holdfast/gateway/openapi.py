@@ -44,9 +44,9 @@ _WORDS = {
     413: "too_large",
     415: "media_type: the body must be application/json",
     422: "option_unavailable, secret",
-    423: "sealed",
+    423: "sealed: the session, or the home itself",
     429: "too_many",
-    503: "not_saved, busy, in_doubt, cannot_drive, newer_version, stopping",
+    503: "not_saved, busy, in_doubt, append_in_doubt, cannot_drive, fenced, newer_version, settings, stopping, io",
 }
 
 
@@ -89,7 +89,7 @@ def _operation(
     parameters: tuple[dict[str, Any], ...] = (),
     is_open: bool = False,
 ) -> dict[str, Any]:
-    always = (400, 403, 405, 429) if is_open else (400, 401, 403, 405, 429)
+    always = (400, 403, 405, 429) if is_open else (400, 401, 403, 405, 423, 429, 503)  # whose token it is, the home must say
     responses = {**ok, **{str(status): {"$ref": f"#/components/responses/Problem{status}"} for status in sorted({*always, *problems})}}
     found: dict[str, Any] = {"operationId": name, "summary": summary, "responses": responses}
     if parameters:

@@ -706,6 +706,22 @@ def test_a_crash_in_mid_tool_is_drawn_where_it_happened(gateway: Gateway, tab: C
     alice.keep("crash-desk-light")
 
 
+def test_what_was_deleted_while_the_line_was_down_is_not_gone_on_with_under_the_same_name(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    """G4: the cursor is of another life, and the new one is longer; the page begins at its beginning."""
+    gateway.start()
+    token = gateway.token("alice")
+    gateway.send(gateway.client(token), "ops/api", "read before-1")
+    page = tab(gateway).sign_in(token).go("#/s/ops/api")
+    expect(page.locator(".msg.asked .text")).to_have_text(["read before-1"])
+    expect(page.locator(".t-answered")).to_have_count(1)
+    gateway.kill()
+    gateway.run("sessions", "delete", "ops/api", "--yes")
+    for number in (1, 2, 3):
+        gateway.run("send", "ops/api", f"read after-{number}", "--as", "alice")
+    gateway.start(gateway.port)
+    expect(page.locator(".msg.asked .text")).to_have_text(["read after-1", "read after-2", "read after-3"])
+
+
 def test_a_sealed_session_says_so(gateway: Gateway, tab: Callable[..., Tab]) -> None:
     gateway.start()
     token = gateway.token("root", "read,send,approve,admin")

@@ -114,6 +114,21 @@ def test_a_cursor_of_another_life_is_told_so(shared: Gateway) -> None:
     assert (answer.status_code, answer.json()["code"]) == (409, "cursor_ahead")
 
 
+def test_a_stream_says_first_in_which_life_its_seqs_count(shared: Gateway) -> None:
+    """A name that was used before: whoever comes back with a seq of then can see that it is one of another session."""
+    alice = shared.client(shared.token("alice"))
+    lives_seen = []
+    for _ in range(2):
+        shared.send(alice, "ops/again", "help")
+        with shared.events(alice, "ops/again", after=3) as events:
+            name, ident, told = events.next() or ("", "", {})
+            lives_seen.append(told["instance"])
+            assert (name, ident, told) == ("life", None, {"instance": alice.get("/v1/sessions/ops/again").json()["instance"]})
+            events.until_record("turn_ended")
+        shared.run("sessions", "delete", "ops/again", "--yes")
+    assert lives_seen[0] != lives_seen[1]
+
+
 def test_a_stream_shows_only_what_was_said_within_the_tokens_audience(gateway: Gateway) -> None:
     """G4: personal turns of a mixed session never reach a team's token, live or resumed, nor do another team's."""
     gateway.start()

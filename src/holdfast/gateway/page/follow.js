@@ -17,6 +17,7 @@ export class Follow {
     this.state = state;
     this.seats = seats;
     this.cursor = null;
+    this.life = null;  // of the session, in which the cursor counts
     this.closed = false;
     this.line = new AbortController();
     this.run();
@@ -59,7 +60,7 @@ export class Follow {
         heard = true;
         const frames = (rest + value).split("\n\n");
         rest = frames.pop();
-        for (const frame of frames) this.take(frame);
+        for (const frame of frames) if (!this.line.signal.aborted) this.take(frame);
       }
     } catch {
       return heard ? "heard" : "failed";
@@ -70,6 +71,13 @@ export class Follow {
   }
 
   restart() { this.cursor = null; this.heard("restart", {}); }
+
+  // What a cursor of another life left out would be missing for ever: from the beginning, on a new line.
+  lives(instance) {
+    const other = this.life !== null && this.life !== instance;
+    this.life = instance;
+    if (other) { this.restart(); this.line.abort(); }
+  }
 
   take(frame) {
     let name = "message"; let id = null; let data = null;
@@ -83,6 +91,7 @@ export class Follow {
       this.cursor = id;
     }
     if (data === null) return;
+    if (name === "life") { this.lives(JSON.parse(data).instance); return; }
     if (name === "end" && JSON.parse(data).reason === "new_life") { this.restart(); return; }
     this.heard(name, JSON.parse(data));
   }

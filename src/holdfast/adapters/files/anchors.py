@@ -5,10 +5,10 @@ HOME/anchors/NNNN.anchors holds `SESSIONS_PER_TABLE` sessions; `SessionCreated.s
 Each cell belongs to whoever holds its session's write lock; neighbours never touch each other's bytes.
 """
 
-import contextlib
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from holdfast.adapters.files.paths import make_folder, open_file, open_folder, read_at, write_all
 from holdfast.journal.anchor import ANCHOR_BYTES, Anchor, acknowledged_seq, decode_anchor, encode_slot, slot_offset
@@ -22,15 +22,26 @@ SESSIONS_PER_TABLE = 2048  # 1 MiB a table
 _CELL_BY_CELL = 256  # a page of sessions of any age lies in as many tables: half a KiB of each is all that is wanted
 
 
+class _Table(NamedTuple):
+    """A table that is open, and which file that is."""
+
+    fd: int
+    device: int
+    inode: int
+
+
 class AnchorTables:
-    """The open tables of one home. Shared by all its sessions."""
+    """
+    The tables of one home, as the paths name them. Shared by all its sessions.
+
+    A table that was replaced, were it by the very same bytes, is the one that others write from then on: every look asks the path first. The descriptor
+    keeps its number, since threads that have it may be about to use it.
+    """
 
     def __init__(self, home: int) -> None:
         self._home = home
         self._guard = threading.Lock()
-        self._open: dict[str, int] = {}
-        self.opened = self._open.get
-        """A table's descriptor, if it is open."""
+        self._open: dict[str, _Table] = {}
 
     def cell(self, slot: int) -> "AnchorCell":
         return AnchorCell(self, f"{slot // SESSIONS_PER_TABLE:04d}.anchors", slot % SESSIONS_PER_TABLE * ANCHOR_BYTES)
@@ -62,15 +73,24 @@ class AnchorTables:
     def table(self, name: str, *, create: bool = False) -> int:
         """A table's descriptor; FileNotFoundError when it is absent and not to be made."""
         known = self._open.get(name)
-        if known is not None and not create:
-            return known
+        if known is not None and self._is_current(name, known):
+            return known.fd
         with self._guard:
             return self._table(name, create=create)
 
-    def _table(self, name: str, *, create: bool) -> int:
+    def looked_at(self, name: str) -> int:
+        """The descriptor of a table that was looked at a moment ago, with the same lock held."""
         known = self._open.get(name)
-        if known is not None:
-            return known
+        return known.fd if known is not None else self.table(name)
+
+    def _is_current(self, name: str, known: _Table) -> bool:
+        try:
+            now = os.stat(f"{ANCHORS}/{name}", dir_fd=self._home, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return now.st_ino == known.inode and now.st_dev == known.device
+
+    def _table(self, name: str, *, create: bool) -> int:
         if create:
             make_folder(self._home, ANCHORS)
         folder = open_folder(self._home, ANCHORS)
@@ -85,28 +105,19 @@ class AnchorTables:
                 os.fsync(folder)
         finally:
             os.close(folder)
-        self._open[name] = fd
+        status = os.fstat(fd)
+        before = self._open.get(name)
+        if before is not None:
+            os.dup2(fd, before.fd, inheritable=False)
+            os.close(fd)
+            fd = before.fd
+        self._open[name] = _Table(fd, status.st_dev, status.st_ino)
         return fd
-
-    def forget(self, name: str) -> None:
-        with self._guard:
-            fd = self._open.pop(name, None)
-            if fd is not None:
-                os.close(fd)
-
-    def is_current(self, name: str) -> bool:
-        """Does the path still name the table we have open?"""
-        known = self._open.get(name)
-        if known is None:
-            return False
-        with contextlib.suppress(OSError):
-            return os.path.samestat(os.fstat(known), os.stat(f"{ANCHORS}/{name}", dir_fd=self._home, follow_symlinks=False))
-        return False
 
     def close(self) -> None:
         with self._guard:
-            for fd in self._open.values():
-                os.close(fd)
+            for table in self._open.values():
+                os.close(table.fd)
             self._open.clear()
 
 
@@ -127,12 +138,10 @@ class AnchorCell:
         return anchor
 
     def read_raw(self) -> bytes:
-        fd = self._tables.opened(self._table)
-        if fd is None:
-            try:
-                fd = self._tables.table(self._table)
-            except FileNotFoundError:
-                return b""
+        try:
+            fd = self._tables.table(self._table)
+        except FileNotFoundError:
+            return b""
         return os.pread(fd, ANCHOR_BYTES, self._offset)
 
     def read_table(self) -> bytes:
@@ -142,15 +151,10 @@ class AnchorCell:
         except FileNotFoundError:
             return b""
 
-    def refresh(self) -> None:
-        """Look at the path again: the table may have been replaced or removed."""
-        if not self._tables.is_current(self._table):
-            self._tables.forget(self._table)
-
     def write(self, anchor: Anchor, keys: Keyring) -> None:
         """After the sync and before the acknowledgement; itself synced later."""
         slot, start = encode_slot(anchor, keys), slot_offset(anchor.counter)
-        write_all(self._tables.table(self._table), slot, self._offset + start)
+        write_all(self._tables.looked_at(self._table), slot, self._offset + start)
         seen = self._seen[0]
         if len(seen) == ANCHOR_BYTES:
             self._seen = (seen[:start] + slot + seen[start + len(slot) :], anchor)

@@ -120,10 +120,8 @@ _EMPTY = bytearray()
 
 
 def read_anchor(files: SessionFiles, fence: Fence) -> Anchor:
-    anchor = files.anchor.read(files.keys)
-    if anchor is None:
-        files.anchor.refresh()
-        anchor = files.anchor.read(files.keys)
+    # Twice, since without the lock a look may meet a writer in both slots.
+    anchor = files.anchor.read(files.keys) or files.anchor.read(files.keys)
     if anchor is None:
         raise Damaged(Damage("cut_short", "its anchor is missing or does not verify", fence.seq, fence.number, fence.offset))
     return anchor

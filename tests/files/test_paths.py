@@ -65,6 +65,39 @@ async def test_a_segment_that_is_no_plain_file_of_ours_is_refused(files: Any, wa
         assert not (await store.verify_session(OPS)).sealed
 
 
+@pytest.mark.parametrize("way", [as_symlink, as_hardlink, as_folder, as_fifo])
+@in_loop
+async def test_what_is_no_plain_file_of_ours_is_not_exported(files: Any, way: Callable[[Path], None]) -> None:
+    """Whoever exports follows no symlink out of the home, and waits for no FIFO."""
+    await files.bear()
+    async with files.store() as store:
+        journal = await store.open(OPS)
+        assert b"".join(journal.lines()) == files.segments[0].read_bytes()
+        way(files.segments[0])
+        with pytest.raises(Refused) as caught:
+            list(journal.lines())
+        assert caught.value.code == "unsafe_path"
+
+
+@in_loop
+async def test_a_file_without_end_is_read_no_further_than_a_segment_reaches(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither into memory for an export nor onto the disk for a backup."""
+    await files.bear()
+    whole = files.segments[0].read_bytes()
+    with files.segments[0].open("ab") as segment:
+        segment.truncate(2**26)
+        segment.seek(2**26)
+        segment.write(b"x\n")
+    async with files.store() as store:
+        journal = await store.open(OPS)
+        assert journal.sealed is not None
+        assert b"".join(journal.lines()) == whole
+        monkeypatch.setattr("holdfast.adapters.files.backup._FILE_BYTES_MAX", 2**20)
+        with pytest.raises(Refused) as caught:
+            await store.backup(files.path.parent / "copy")
+        assert caught.value.code == "unsafe_path"
+
+
 @pytest.mark.parametrize("table", ["_home", "0000.anchors"])
 @pytest.mark.parametrize("way", WAYS)
 @in_loop

@@ -30,11 +30,13 @@ from holdfast.adapters.files.store import FileStore
 from holdfast.errors import Busy, Refused, Unusable
 from holdfast.ids import SessionId
 from holdfast.journal.segment import parse_segment_name
+from holdfast.limits import MIB
 from holdfast.session.home_events import SessionCreated
 
 MANIFEST = "backup.json"
 SETTINGS = "holdfast.toml"
 _FORMAT = 1
+_FILE_BYTES_MAX = 1024 * MIB  # outputs, segments and what lies in quarantine are far smaller; a sparse file is not copied until the disk is full
 _TRIES = 3  # a session that is deleted while it is copied makes the copy start again
 
 
@@ -198,14 +200,17 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def _opened(source: Path) -> BinaryIO:
-    """A plain file, to be read. Anything else in its place is refused, and nobody waits for what a FIFO might say."""
+    """A plain file, to be read. Anything else in its place is refused, and nobody waits for what a FIFO might say, or for a file without end."""
     try:
         fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as exc:
         if exc.errno != errno.ELOOP:
             raise
         raise refused(str(source), "is a symlink") from exc
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > _FILE_BYTES_MAX:
         os.close(fd)
-        raise refused(str(source), "is no regular file")
+        raise refused(
+            str(source), "is no regular file" if not stat.S_ISREG(status.st_mode) else f"is larger than any file of ours ({status.st_size} bytes)"
+        )
     return os.fdopen(fd, "rb")

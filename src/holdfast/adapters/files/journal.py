@@ -4,6 +4,7 @@ One handle on one session's files: its fence, what it remembers of the last reco
 A handle is spent by a takeover or an append in doubt, and says so again every time. All blocking work runs in the store's threads.
 """
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -16,7 +17,7 @@ from holdfast.adapters.files.driver import DriverClaim, WouldWait, try_claim
 from holdfast.adapters.files.home_files import HOME_SESSION
 from holdfast.adapters.files.lane import Lane, Request
 from holdfast.adapters.files.paths import walk
-from holdfast.adapters.files.reading import advance, stream, stream_unverified, stream_what_verifies
+from holdfast.adapters.files.reading import advance, lines_of, stream, stream_unverified, stream_what_verifies
 from holdfast.errors import BrokenChain, CutShort, HoldfastError, InDoubt, InvariantBroken, NotSaved, Refused, Takeover, Untrusted
 from holdfast.ids import SessionId
 from holdfast.journal.beyond import genuine_beyond
@@ -231,9 +232,10 @@ class FileJournal:
         return await self._store.in_thread(lambda: list(genuine_beyond(keys, self.lines(), after=seq)))
 
     def lines(self) -> Iterator[bytes]:
-        for path in self.where():
-            with path.open("rb") as segment:
-                yield from (line for line in segment if line.endswith(b"\n"))
+        """As far as segments of ours reach: what is no plain file is refused here too, and of a file that is longer than any of ours the end is nobody's."""
+        with contextlib.suppress(FileNotFoundError), walk(self.files.home, *self.files.parts) as folder:
+            for number in self.files.numbers(folder):
+                yield from lines_of(self.files.read_segment(folder, number))
 
     async def keep_output(self, data: bytes) -> str:
         return await self._store.in_thread(lambda: outputs.keep(self.files, data))

@@ -148,13 +148,14 @@ def stream(files: SessionFiles, fence: Fence, fold: Callable[[Record], None], *,
 
 def _hand_on(data: bytes, fold: Callable[[Record], None], after: int) -> None:
     """Records of bytes whose digest was just checked."""
-    for line in data.splitlines(keepends=True) if b"\r" not in data else _lines(data):
+    for line in data.splitlines(keepends=True) if b"\r" not in data else lines_of(data):
         record = read_unverified(line)
         if record is not None and record.seq > after and not is_own(record):
             fold(record)
 
 
-def _lines(data: bytes) -> Iterator[bytes]:
+def lines_of(data: bytes) -> Iterator[bytes]:
+    """Whole ones, as the bytes have them: nothing but a newline ends a line."""
     start = 0
     while end := data.find(b"\n", start) + 1:
         yield data[start:end]
@@ -192,7 +193,7 @@ def stream_unverified(files: SessionFiles, fold: Callable[[Record], None], *, af
     with contextlib.suppress(FileNotFoundError), walk(files.home, *files.parts) as folder:
         for number in files.numbers(folder):
             length = files.claimed_length(folder, number)
-            for line in _lines(files.read_segment(folder, number, length)):
+            for line in lines_of(files.read_segment(folder, number, length)):
                 record = read_unverified(line)
                 if record is None:
                     return reached

@@ -38,7 +38,9 @@ def started(cli: Cli, command: str, **arguments: Any) -> dict[str, Any]:
 
 
 def test_a_job_is_listed_shown_followed_and_reported(cli: Cli, hold: Gate) -> None:
-    job = started(cli, "echo one; read line < hold; echo $line; exit 4")
+    job = started(
+        cli, r"printf 'one\ngr\303'; read line < hold; printf '\274n %s\n' $line; exit 4"
+    )  # what it has said by then ends in half a character
     assert job.keys() >= JOB_FIELDS
     assert (job["state"], job["tool"], job["requester"], job["boundary"]) == ("running", "shell", "alice", "personal:alice")
     assert cli.json("sessions", "show", "ops/api")["jobs"][0]["id"] == job["id"]
@@ -47,9 +49,9 @@ def test_a_job_is_listed_shown_followed_and_reported(cli: Cli, hold: Gate) -> No
     assert follower.stdout.readline() == "one\n"  # while it runs
     hold.say("two")
     out, err = follower.communicate()
-    assert (follower.returncode, out, err) == (1, "two\n[exit 4]", f"{job['id']} is over: error\n")
+    assert (follower.returncode, out, err) == (1, "gr\u00fcn two\n[exit 4]", f"{job['id']} is over: error\n")
     shown = cli.json("jobs", "show", job["id"], "--as", "alice")
-    assert (shown["state"], shown["outcome"], shown["text"]) == ("ended", "error", "one\ntwo\n[exit 4]")
+    assert (shown["state"], shown["outcome"], shown["text"]) == ("ended", "error", "one\ngr\u00fcn two\n[exit 4]")
     assert cli.json("jobs", "list", "--as", "alice") == {"jobs": []}
     (over,) = cli.json("jobs", "list", "ops/api", "--all", "--as", "alice")["jobs"]
     assert (over["id"], over["outcome"], over["arguments"]) == (job["id"], "error", job["arguments"])
@@ -71,8 +73,13 @@ def test_a_follower_that_can_not_write_says_so_and_one_that_nobody_reads_says_no
 def test_a_job_is_cancelled_durably_and_ends_in_doubt(cli: Cli, hold: Gate) -> None:
     del hold
     job = started(cli, "echo begun; read line < hold")
+    follower = cli.start("jobs", "follow", job["id"], "--as", "alice")
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == "begun\n"
     cancelled = cli.json("jobs", "cancel", job["id"], "--as", "alice")
     assert (cancelled["state"], cancelled["outcome"], cancelled["code"]) == ("ended", "in_doubt", "stopped")
+    stopped = "In doubt: it was stopped while it ran. Part of it may have happened; check before trying again."
+    assert follower.communicate()[0].endswith(f"\n{stopped}")
     assert cli("jobs", "follow", job["id"], "--as", "alice").code == 5
     assert cli.json("jobs", "cancel", job["id"], "--as", "alice")["outcome"] == "in_doubt"
     (path,) = (cli.home / "sessions" / "ops" / "api").glob("*.jsonl")

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.errors import Refused
+from holdfast.adapters.inmemory import InMemoryIndex
+from holdfast.errors import Busy, Refused
 from holdfast.home import Agent, Home
 from holdfast.ids import JobId, SessionId
+from holdfast.ports.journal_store import Journal
 from holdfast.ports.model import ModelRequest, OnText
 from holdfast.runtime import job_call
 from holdfast.runtime.lives import delete, fork
@@ -251,6 +253,27 @@ async def test_watching_takes_one_task_however_many_sessions_have_jobs(stage: St
         assert await home.service.owing() == []
         for number in range(3):
             digs.gate(f"place{number}").set()
+
+
+@in_loop
+async def test_a_job_is_found_although_another_session_can_not_be_looked_at(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an index all sessions are asked, and what hinders one of them is nothing that whoever asks for a job should hear."""
+    digs = Digs()
+    async with stage.open(digs.agent(mode="auto")) as home:
+        job = await job_begun(home, "ops/z")
+        await home.service.create("ops/a", by="bob")
+        world = home.service.world
+        monkeypatch.setattr(world, "index", InMemoryIndex())
+        opened = world.store.open
+
+        async def busy(session: SessionId) -> Journal:
+            if session == "ops/a":
+                raise Busy("ops/a is being written")
+            return await opened(session)
+
+        monkeypatch.setattr(world.store, "open", busy)
+        assert (await home.job(job, by=alice)).session == "ops/z"
+        digs.gate("yard").set()
 
 
 @in_loop

@@ -124,7 +124,8 @@ def text_of(job: "JobReport") -> str:
 async def _follow(options: Options, job: str, asserted: str | None) -> int:
     from contextlib import aclosing
 
-    from holdfast.runtime.job_verbs import follow_job, unknown
+    from holdfast.runtime.job_following import follow_job
+    from holdfast.runtime.job_verbs import unknown
 
     async with looking_service(options) as service:
         if service is None:

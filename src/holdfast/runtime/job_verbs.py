@@ -1,12 +1,12 @@
 """
-Looking at jobs, following what they say, and stopping them: what the commands and the library call.
+Looking at jobs, and stopping them: what the commands and the library call. Following what one says is in `job_following.py`.
 
 A job is there for the circle that it was submitted in (the same session, audience and boundary), and for the home's owner; to everybody else there is no such job, in
 the same words as for one that never was. Whoever looks also finds out what has ended meanwhile, and says so in the journal; nothing is driven here.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -15,7 +15,6 @@ import msgspec
 from holdfast.errors import HoldfastError, Refused
 from holdfast.ids import ApprovalId, JobId, SessionId, session_id
 from holdfast.ports.journal_store import Record
-from holdfast.ports.tools import ProcessFacts
 from holdfast.runtime import listing
 from holdfast.runtime.following import wait_for
 from holdfast.runtime.job_call import cancel_and_tell
@@ -23,17 +22,13 @@ from holdfast.runtime.job_reports import JobReport, ended_job_report, running_jo
 from holdfast.runtime.jobs import ENDING_SECONDS, running_jobs
 from holdfast.runtime.ledger import Ledger, record_at
 from holdfast.runtime.reports import arguments_of
-from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.service import Service
 from holdfast.session.authority import Audience
 from holdfast.session.codec import decode
 from holdfast.session.commands import CancelJob
-from holdfast.session.decide_jobs import is_seen
+from holdfast.session.decide_jobs import is_seen, known_job
 from holdfast.session.events import JobEnded, JobSubmitted
 from holdfast.session.state import EndedJob, Job
-
-_LOOK_AGAIN_SECONDS = 0.2  # how soon a follower sees what a job says
-_READ_BYTES = 64 * 1024
 
 
 class Circle(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,31 +112,35 @@ async def _looked_at(service: Service, session: SessionId) -> AsyncGenerator[Led
 
 async def show_job(service: Service, job: str, circle: Circle) -> JobReport:
     """With its arguments and, once it is over, what it gave back."""
-    async with _session_of(service, JobId(job), circle) as ledger:
-        return await _report(ledger, JobId(job))
+    async with session_of_job(service, JobId(job), circle) as ledger:
+        return await report_of(ledger, JobId(job))
 
 
 @asynccontextmanager
-async def _session_of(service: Service, job: JobId, circle: Circle) -> AsyncGenerator[Ledger, None]:
+async def session_of_job(service: Service, job: JobId, circle: Circle) -> AsyncGenerator[Ledger, None]:
     """The session that has the job, if the job is there for them."""
+    async with _looked_at(service, await _name_of_session(service, job)) as ledger:
+        found = known_job(ledger.state, job)
+        if found is None or not circle.sees(found):
+            raise unknown(job)
+        yield ledger
+
+
+async def _name_of_session(service: Service, job: JobId) -> SessionId:
+    """As the index has it, or else from the journals; one that can't be looked at now is passed over, and hinders nobody else's."""
     known = service.world.index.session_of(ApprovalId(job))
-    names = [known] if known is not None and await service.world.store.current(known) is not None else await service.world.store.sessions()
-    for name in names:
-        async with _looked_at(service, name) as ledger:
-            found = _found(ledger, job)
-            if found is not None and circle.sees(found):
-                yield ledger
-                return
+    if known is not None and await service.world.store.current(known) is not None:
+        return known
+    for name in await service.world.store.sessions():
+        with suppress(HoldfastError):
+            async with _looked_at(service, name) as ledger:
+                if known_job(ledger.state, job) is not None:
+                    return name
     raise unknown(job)
 
 
-def _found(ledger: Ledger, job: JobId) -> Job | EndedJob | None:
-    running = ledger.state.jobs.get(job)
-    return running if running is not None and running.ended is None else ledger.state.ended_jobs.get(job)
-
-
-async def _report(ledger: Ledger, job: JobId) -> JobReport:
-    found = _found(ledger, job)
+async def report_of(ledger: Ledger, job: JobId) -> JobReport:
+    found = known_job(ledger.state, job)
     if found is None:
         raise unknown(job)
     if isinstance(found, Job):
@@ -165,13 +164,13 @@ async def cancel_job(service: Service, job: str, circle: Circle) -> JobReport:
     """The wish is durable, then the job is asked to end; returns when it has, or when that takes longer than it should."""
     name = JobId(job)
     command = CancelJob(job=name, by=circle.person, audience=circle.audience, boundary=circle.boundary, may_all=circle.may_all)
-    async with _session_of(service, name, circle) as ledger:
+    async with session_of_job(service, name, circle) as ledger:
         await cancel_and_tell(service.world, ledger, command)
         service.jobs.watch(ledger.session)
         watch = ledger.watch()
         try:
             async with asyncio.timeout(ENDING_SECONDS + 2):
-                while isinstance(_found(ledger, name), Job):
+                while isinstance(known_job(ledger.state, name), Job):
                     watch.clear()
                     await wait_for(watch)
                     await ledger.refresh()
@@ -180,49 +179,4 @@ async def cancel_job(service: Service, job: str, circle: Circle) -> JobReport:
         finally:
             ledger.unwatch(watch)
         listing.note(service.world, ledger)
-        return await _report(ledger, name)
-
-
-async def follow_job(service: Service, job: str, circle: Circle) -> AsyncIterator[str | JobReport]:
-    """What it says, as it says it, from the beginning; last, how it ended. Secrets are hidden."""
-    name = JobId(job)
-    async with _session_of(service, name, circle) as ledger:
-        heard: list[str] = []
-        streamed = Secrecy(service.world.secrets).streamed(heard.append)
-        told, read = 0, 0
-        while isinstance(found := _found(ledger, name), Job):
-            chunk = await _said(service, found, read)
-            if chunk:
-                read += len(chunk)
-                streamed.hear(chunk.decode("utf-8", "replace"))
-                told += sum(map(len, heard))
-                for piece in heard:
-                    yield piece
-                heard.clear()
-                continue
-            if not await _still_runs(service, found):
-                # All of it was read while nobody else had cleared it: only now is the end said.
-                await service.jobs.settle(ledger)
-            else:
-                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-            await ledger.refresh()
-        report = await _report(ledger, name)
-        if rest := (await _all_said(ledger, report))[told:]:
-            yield rest
-        yield report
-
-
-async def _said(service: Service, job: Job, after: int) -> bytes:
-    place = service.world.jobs
-    return await place.output(job.job, ProcessFacts(**job.process), after=after, bytes_max=_READ_BYTES) if place is not None else b""
-
-
-async def _still_runs(service: Service, job: Job) -> bool:
-    place = service.world.jobs
-    return place is not None and (job.host == "task" or place.lives(ProcessFacts(**job.process)))
-
-
-async def _all_said(ledger: Ledger, report: JobReport) -> str:
-    if report.output is not None:
-        return (await ledger.journal.output(report.output)).decode("utf-8", "replace")
-    return report.text or ""
+        return await report_of(ledger, name)

@@ -124,18 +124,20 @@ def is_seen(job: Job | EndedJob, audience: Audience | None, boundary: str | None
     return isinstance(job.context, TurnContext) and (job.context.audience, job.context.boundary) == (audience, boundary)
 
 
-def find_job(state: SessionState, job: JobId, audience: Audience | None, boundary: str | None) -> Job | EndedJob | None:
-    """The job of that id, if it is there for this circle. An ended one that waits for its report is over."""
+def known_job(state: SessionState, job: JobId) -> Job | EndedJob | None:
+    """The job of that id, whoever asks. One that has ended and waits for its report is over."""
     running = state.jobs.get(job)
-    found = running if running is not None and running.ended is None else state.ended_jobs.get(job)
+    return running if running is not None and running.ended is None else state.ended_jobs.get(job)
+
+
+def find_job(state: SessionState, job: JobId, audience: Audience | None, boundary: str | None) -> Job | EndedJob | None:
+    """The job of that id, if it is there for this circle."""
+    found = known_job(state, job)
     return found if found is not None and is_seen(found, audience, boundary) else None
 
 
 def cancel_job(state: SessionState, command: CancelJob) -> Decided:
-    running = state.jobs.get(command.job)
-    found = find_job(state, command.job, command.audience, command.boundary)
-    if found is None and command.may_all:
-        found = running if running is not None and running.ended is None else state.ended_jobs.get(command.job)
+    found = known_job(state, command.job) if command.may_all else find_job(state, command.job, command.audience, command.boundary)
     if found is None:
         return refused("unknown", f"there is no job {command.job}", hint="`holdfast jobs list` shows them")
     if isinstance(found, EndedJob):

@@ -5,13 +5,15 @@ Each follower has a bounded ear; one that does not read loses pieces and is told
 """
 
 import asyncio
+import codecs
 from collections import defaultdict, deque
 from collections.abc import Generator
 from contextlib import contextmanager
 
 import msgspec
 
-from holdfast.ids import SessionId, TurnId
+from holdfast.ids import CallId, SessionId, TurnId
+from holdfast.ports.tools import OnOutput
 
 _QUEUED_MAX = 512
 
@@ -66,6 +68,16 @@ class Feed:
     def say(self, delta: Delta) -> None:
         for ear in self._ears.get(delta.session, ()):
             ear.hear(delta)
+
+    def output_of(self, session: SessionId, turn: TurnId, call: CallId) -> OnOutput:
+        """For what a call prints, as it prints it: a character that is cut in two comes whole, with the second piece."""
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+
+        def heard(output: bytes) -> None:
+            if text := decode(output):
+                self.say(Delta(session, turn, "output", text, call))
+
+        return heard
 
     @contextmanager
     def listen(self, session: SessionId, wake: asyncio.Event) -> Generator[Ear, None, None]:

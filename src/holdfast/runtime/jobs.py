@@ -10,7 +10,6 @@ import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -22,7 +21,7 @@ from holdfast.ports.journal_store import Check
 from holdfast.ports.tools import Prepared, ProcessFacts, ToolReturned
 from holdfast.runtime import listing
 from holdfast.runtime.attempt import finish
-from holdfast.runtime.feed import Delta, Feed
+from holdfast.runtime.feed import Feed
 from holdfast.runtime.following import wait_for
 from holdfast.runtime.ledger import Ledger, payload
 from holdfast.runtime.shelf import Shelf
@@ -262,7 +261,7 @@ class JobKeeper:
                 if record is None or record.ended is not None or not isinstance(record.context, TurnContext):
                     await prepared.abandon()
                     return
-                heard = partial(self._heard, session, record)
+                heard = self._feed.output_of(session, record.turn, record.call)
                 try:
                     returned = await prepared.go(timeout_seconds=record.seconds_max, on_output=heard)
                 except asyncio.CancelledError:
@@ -280,9 +279,6 @@ class JobKeeper:
     def _let_be(self, job: JobId) -> None:
         _HOSTED.discard(job)
         self._hosted.pop(job, None)
-
-    def _heard(self, session: SessionId, job: Job, output: bytes) -> None:
-        self._feed.say(Delta(session, job.turn, "output", output.decode("utf-8", "replace"), job.call))
 
     async def _record_task(self, ledger: Ledger, job: Job, returned: ToolReturned | None) -> None:
         ended = await self._end(ledger, job, Found(stopped(job, None)) if returned is None else Found(ended_as(job, returned), returned.full))

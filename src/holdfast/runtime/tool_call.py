@@ -13,7 +13,7 @@ from holdfast.ids import CallId, TurnId
 from holdfast.ports.journal_store import Check
 from holdfast.ports.tools import CannotBind, Prepared, Tool, ToolReturned
 from holdfast.runtime.attempt import finish
-from holdfast.runtime.feed import Delta, Feed
+from holdfast.runtime.feed import Feed
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.job_call import CANCELS_JOBS, prepared_cancel, run_as_job
 from holdfast.runtime.ledger import Ledger, payload
@@ -110,13 +110,9 @@ async def _prepared(world: World, ledger: Ledger, turn: Turn, call: Call, looked
 
 async def _go(world: World, ledger: Ledger, feed: Feed, turn: TurnId, call: CallId, prepared: Prepared) -> ToolReturned | None:
     """Run to the end. None: it was stopped by us, so what it did is unknown."""
-
-    def heard(output: bytes) -> None:
-        feed.say(Delta(ledger.session, turn, "output", output.decode("utf-8", "replace"), call))
-
     ledger.attempt.release_nowait()
     try:
-        return await prepared.go(timeout_seconds=world.tool_timeout_seconds, on_output=heard)
+        return await prepared.go(timeout_seconds=world.tool_timeout_seconds, on_output=feed.output_of(ledger.session, turn, call))
     except asyncio.CancelledError:
         return None
 

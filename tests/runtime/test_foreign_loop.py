@@ -7,6 +7,9 @@ import pytest
 
 import holdfast
 from holdfast.ids import SessionId
+from holdfast.runtime.driver import Driver
+from holdfast.runtime.foreign import ForeignTurns
+from holdfast.runtime.ledger import Ledger
 from holdfast.session.events import ApprovalRequested, CallFinished, CallsProposed, ModelCallStarted, ToolStarted, TurnEnded
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice, bob
@@ -100,6 +103,40 @@ async def test_what_was_approved_for_a_foreign_loop_is_never_run_by_ours(stage: 
         await home.resume("ops/api")
     assert stage.effects.done == []
     assert of(ToolStarted, await stage.events("ops/api")) == []
+
+
+@in_loop
+async def test_a_bare_answer_word_gives_a_loop_no_turn_and_least_of_all_the_one_that_waits(stage: Stage) -> None:
+    """Whoever holds a turn may fail it: the request that waits for an answer is nobody's to be handed."""
+    async with stage.open(loop_agent(stage)) as home:
+        (approval,) = (await home.send("ops/api", "act what=deploy", source=alice)).approvals
+        with pytest.raises(holdfast.Refused) as refused:
+            async with home.turn("ops/api", "yes", source=alice) as turn:
+                await turn.fail("given_up", "the loop has nothing to do")
+        assert refused.value.code == "answer_word"
+        assert (await home.answer(approval, "approve_once", by=alice)).turn.outcome == "completed"
+
+
+@in_loop
+async def test_a_loop_that_another_message_comes_before_is_told_that_it_is_busy(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own message is not left in the queue, where it would begin later with no loop to drive it."""
+    async with stage.open(loop_agent(stage)) as home:
+        claimed = ForeignTurns._claim_or_say_busy
+
+        async def and_bob_says_something(turns: ForeignTurns, ledger: Ledger, driver: Driver) -> None:
+            await claimed(turns, ledger, driver)
+            await home.send("ops/api", "what time is it", source=bob, wait=False)
+
+        monkeypatch.setattr(ForeignTurns, "_claim_or_say_busy", and_bob_says_something)
+        with pytest.raises(holdfast.Busy):
+            async with home.turn("ops/api", "look around", source=alice):
+                pass
+        monkeypatch.undo()
+        await home.resume("ops/api")
+        async with home.turn("ops/api", "look around", source=alice) as turn:
+            assert (await turn.finish("looked")).reply == "looked"
+    ended = of(TurnEnded, await stage.events("ops/api"))
+    assert [(each.turn, each.outcome) for each in ended] == [("t1", "completed"), ("t3", "completed")]
 
 
 @in_loop

@@ -12,12 +12,13 @@ from holdfast.ids import SessionId
 from holdfast.ports.journal_store import Draft
 from holdfast.runtime.delegating import refuse_delegates_name
 from holdfast.runtime.minting import new_instance
+from holdfast.runtime.reports import TurnReport
 from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.world import World
 from holdfast.session.authority import MessageSource, Workspace
 from holdfast.session.codec import encode
 from holdfast.session.commands import AcceptInput
-from holdfast.session.decide_inputs import flaw_of_text
+from holdfast.session.decide_inputs import OnlyAnAnswerWord, flaw_of_text
 from holdfast.session.events import InputKind, SessionBorn
 from holdfast.session.state import SessionState
 
@@ -88,3 +89,13 @@ def accepting(world: World, state: SessionState, incoming: Incoming) -> AcceptIn
         dedup=incoming.dedup,
         kind=incoming.kind,
     )
+
+
+def no_answer(word: OnlyAnAnswerWord, report: TurnReport) -> Refused:
+    """What whoever says "yes" to a prompt is told, instead of being taken in: an option that this prompt offers; a question has none to approve."""
+    first = word.approvals[0]
+    offered = next((each.options for each in report.approvals if each.id == first), ())
+    words = " --reason 'YOUR WORDS'" if "answer" in offered else ""
+    option = "answer" if words else offered[0] if offered else "deny"
+    hint = f"answer it with one of its options, such as `holdfast approvals answer {first} {option}{words}`; `holdfast approvals show {first}` has all"
+    return Refused("a plain word is no answer to a prompt; nothing was approved or replaced", code="answer_word", hint=hint)

@@ -22,12 +22,12 @@ from holdfast import limits
 from holdfast.errors import Busy, HoldfastError, Refused, Unusable
 from holdfast.ids import CallId, SessionId, TurnId
 from holdfast.ports.journal_store import Check
-from holdfast.runtime.accepting import Incoming, accepting, ensure_session, refuse_unfit
+from holdfast.runtime.accepting import Incoming, accepting, ensure_session, no_answer, refuse_unfit
 from holdfast.runtime.attempt import finish
 from holdfast.runtime.driver import Driver
 from holdfast.runtime.following import wait_for
 from holdfast.runtime.home_ledger import HomeLedger
-from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.ledger import Ledger, Outcome
 from holdfast.runtime.looking import look
 from holdfast.runtime.reports import ApprovalReport, TurnReport, approval_report
 from holdfast.runtime.secrecy import Secrecy
@@ -37,7 +37,8 @@ from holdfast.runtime.telling import turn_report
 from holdfast.runtime.waiting import prompts_open
 from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
-from holdfast.session.commands import DecideCalls, EndTurn, FailTurn, FinishCall, ParkTurn, ProposeCalls, ResumeTurn, StartTool, StartTurn
+from holdfast.session.commands import Cancel, DecideCalls, EndTurn, FailTurn, FinishCall, ParkTurn, ProposeCalls, ResumeTurn, StartTool, StartTurn
+from holdfast.session.decide_inputs import OnlyAnAnswerWord
 from holdfast.session.messages import ProposedCall
 from holdfast.session.policy import Looked
 from holdfast.session.state import Call, CallStatus, Turn
@@ -224,7 +225,7 @@ class ForeignTurns:
                 accept = accepting(self._world, ledger.state, incoming)
                 accept = msgspec.structs.replace(accept, loop="foreign", model="foreign")
                 outcome = await ledger.drive(accept, StartTurn(epoch=ledger.epoch or 0), check=Check.FENCE)
-                turn = ForeignTurn(self._world, ledger, self._home, driver, outcome.decided[0].outcome.turn)
+                turn = ForeignTurn(self._world, ledger, self._home, driver, await self._begun(ledger, outcome))
                 try:
                     yield turn
                 except BaseException:
@@ -242,6 +243,17 @@ class ForeignTurns:
             raise Busy(f"{ledger.session} is driven by another process", hint="try again when its turn has ended")
         await ledger.refresh()
         await driver.run(nothing_owed)
+
+    async def _begun(self, ledger: Ledger, outcome: Outcome) -> TurnId:
+        """The loop's own turn. A bare answer word begins none; a message that came in between goes first, and what was just taken in is dropped again."""
+        accepted, started = (each.outcome for each in outcome.decided)
+        if isinstance(accepted, OnlyAnAnswerWord):
+            raise no_answer(accepted, await turn_report(ledger, accepted.turn))
+        turn: TurnId = accepted.turn
+        if started != turn:
+            await ledger.commit(Cancel(by="holdfast: another message came first", turn=turn, may_all=True))
+            raise Busy(f"{ledger.session} has another message to answer first", hint="try again when its turn has ended")
+        return turn
 
 
 async def _end_if_left(turn: ForeignTurn, ledger: Ledger) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import CannotDrive, Unusable
-from holdfast.ids import SessionId, TurnId
+from holdfast.ids import SessionId, TurnId, turn_id
 from holdfast.ports.journal_store import Check
-from holdfast.runtime.accepting import Incoming, accepting, ensure_session, refuse_unfit
+from holdfast.runtime.accepting import Incoming, accepting, ensure_session, no_answer, refuse_unfit
 from holdfast.runtime.delegating import Delegation
 from holdfast.runtime.driver import Driver
 from holdfast.runtime.ledger import Ledger
@@ -68,8 +68,7 @@ class Sending:
         commands: list[Any] = [Expire(), accept]
         epoch = ledger.epoch
         if claimed and epoch is not None and ledger.state.running is None and not remembers(self._world):
-            following = f"t{ledger.state.inputs + 1}"
-            commands += [StartTurn(epoch=epoch), StartModelCall(turn=TurnId(following), epoch=epoch, policy=accept.policy)]
+            commands += [StartTurn(epoch=epoch), StartModelCall(turn=turn_id(ledger.state.inputs + 1), epoch=epoch, policy=accept.policy)]
         outcome = await (ledger.drive if claimed else ledger.commit)(*commands, check=Check.FENCE)
         self._world.notifier.notify(ledger.session)
         return outcome.decided[1].outcome
@@ -77,10 +76,7 @@ class Sending:
     async def _not_new(self, ledger: Ledger, known: Duplicate | OnlyAnAnswerWord, driver: Driver | None, *, wait: bool) -> TurnReport:
         report = await self._delegation.standing(ledger, known.turn)
         if isinstance(known, OnlyAnAnswerWord):
-            told = ErrorReport(
-                "answer_word", "a plain word is no answer to a prompt; nothing was approved or replaced", _how_to_answer(report, known)
-            )
-            return msgspec.structs.replace(report, error=told)
+            return msgspec.structs.replace(report, error=ErrorReport.of(no_answer(known, report)))
         if wait and report.outcome in ("running", "queued"):
             own = driver or self._drives.driver(ledger)
             return await self._see_through(ledger, own, known.turn, claimed=driver is not None, wait=True)
@@ -91,14 +87,3 @@ class Sending:
             return await turn_report(ledger, turn)
         await self._drives.drive_turn(ledger, driver, turn, claimed=claimed)
         return await self._delegation.standing(ledger, turn)
-
-
-def _how_to_answer(report: TurnReport, known: OnlyAnAnswerWord) -> str:
-    """With an option that this prompt offers: a question has none to approve."""
-    first = known.approvals[0]
-    offered = next((each.options for each in report.approvals if each.id == first), ())
-    words = " --reason 'YOUR WORDS'" if "answer" in offered else ""
-    option = "answer" if words else offered[0] if offered else "deny"
-    return (
-        f"answer it with one of its options, such as `holdfast approvals answer {first} {option}{words}`; `holdfast approvals show {first}` has all"
-    )

@@ -34,7 +34,7 @@ from holdfast.session.commands import AnswerApproval, Expire
 from holdfast.session.decide_answers import Answered
 from holdfast.session.events import ApprovalClosed
 from holdfast.session.home_events import GrantActivated, GrantDropped
-from holdfast.session.state import Call, CallStatus, Phase
+from holdfast.session.state import Call, CallStatus, Phase, Turn
 
 _log = logging.getLogger("holdfast.service")
 
@@ -176,7 +176,12 @@ def _result(ledger: Ledger, approval: ApprovalId, answered: Answered) -> str:
         return "started"
     if turn.waiting:
         return "deferred"
-    return "handed_on" if turn.phase is Phase.PARKED or call.status in (CallStatus.APPROVED, CallStatus.PROPOSED) else "started"
+    return "handed_on" if _waits_for_a_driver(turn, call) else "started"
+
+
+def _waits_for_a_driver(turn: Turn, call: Call) -> bool:
+    """Recorded, and nobody has gone on with it yet."""
+    return turn.phase is Phase.PARKED or call.status in (CallStatus.APPROVED, CallStatus.PROPOSED)
 
 
 def _raise_if_closed(ledger: Ledger, call: Call | None, approval: ApprovalId) -> None:

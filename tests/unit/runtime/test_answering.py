@@ -6,7 +6,6 @@ import pytest
 
 from holdfast.ids import TurnId
 from holdfast.runtime.answering import _waits_for_a_driver
-from holdfast.session.decide_answers import Answered
 from holdfast.testing.scenarios import Teller
 
 T1 = TurnId("t1")
@@ -31,4 +30,6 @@ def test_an_answer_waits_for_a_driver_until_somebody_has_gone_on_with_it(steps: 
     teller.tell(steps[:4])
     first = teller.pure.state.turns[T1].calls[0].call
     teller.tell(steps[4:])
-    assert _waits_for_a_driver(teller.pure.state, Answered(T1, first, "approve_once", waiting=False)) is waits
+    state = teller.pure.state
+    turn, call = state.turns.get(T1), state.open_call(T1, first)
+    assert (turn is not None and call is not None and _waits_for_a_driver(turn, call)) is waits

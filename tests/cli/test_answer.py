@@ -39,6 +39,7 @@ def test_a_denial_runs_nothing_and_the_turn_goes_on(cli: Cli) -> None:
         ("approve_once", ("--digest", "0" * 64), "alice", 6, "plan_changed"),
         ("edit", (), "alice", 6, "option_unavailable"),
         ("edit", ("--arguments", '{"command": 7}'), "alice", 6, "malformed"),
+        ("edit", ("--arguments", '{"command": 7}'), "bob", 6, "wrong_approver"),
         ("approve_once", ("--arguments", '{"command": "ls"}'), "alice", 6, "option_unavailable"),
     ],
 )
@@ -48,8 +49,13 @@ def test_a_refused_answer_says_why_and_the_prompt_stands(cli: Cli, option: str, 
     assert (ran.code, ran.json["result"], ran.json["reason"], ran.json["error"]["code"]) == (code, "failed", reason, reason)
     assert (ran.json["session"], ran.json["turn"], ran.json["outcome"]) == ("ops/api", "t1", "waiting")
     assert cli.ran() == 0
+    assert [each["body"]["by"] for each in cli("--json", "sessions", "export", "ops/api").lines if each["type"] == "answer_refused"] == (
+        [who] if reason == "wrong_approver" else []
+    )
     assert cli.answer(approval, "approve_once", "--digest", approval["digest"]).code == 0
     assert cli.ran() == 1
+    late = cli.answer(approval, "edit", "--arguments", '{"command": 7}')
+    assert (late.code, late.json["reason"]) == (6, "already_answered")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "7", '{"a": 1, "a": 2}', '{"a": NaN}', '{"a": 1e999}', "{" * 200])

@@ -55,6 +55,9 @@ def test_what_can_not_be_driven_here_stays_and_another_model_goes_on(cli: Cli) -
     Path(model.removeprefix("script:")).unlink()
     one = cli("--json", "resume", "notes")
     assert (one.code, one.json["session"], one.json["error"]["code"]) == (5, "local/notes", "cannot_drive")
+    taken = cli("--json", "send", "notes", "and then?", "--as", "bob")
+    assert (taken.code, taken.json["error"]["code"], cli.json("sessions", "show", "notes")["queued"]) == (5, "cannot_drive", 2)
+    assert taken.json["error"]["message"].startswith("the message is kept as t2, but this process can't drive")
     assert "--model" in one.json["error"]["hint"]
     every = cli("--json", "resume")
     assert (every.code, [each["error"]["code"] for each in every.lines]) == (5, ["cannot_drive"])

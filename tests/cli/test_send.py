@@ -174,6 +174,16 @@ def test_a_session_keeps_its_model(cli: Cli) -> None:
     assert cli.json("send", "notes", "c")["reply"] == "(end of script)"
 
 
+def test_a_session_whose_agent_is_not_here_keeps_its_model_and_says_who_answers(cli: Cli) -> None:
+    cli.settings("[agents.assistant]\n[agents.ops]\n")
+    model = cli.script({"say": "one"}, {"say": "two"})
+    cli.json("send", "notes", "first", "--agent", "ops", "--model", model)
+    cli.settings("[agents.assistant]\n")
+    ran = cli("--json", "send", "notes", "second")
+    assert (ran.code, ran.json["reply"]) == (0, "two")
+    assert ran.err == "local/notes talks to the agent 'ops', which is not here: 'assistant' answers instead\n"
+
+
 @pytest.mark.parametrize(
     ("words", "code", "error"),
     [

@@ -5,6 +5,8 @@ A message that is empty, malformed or too large, or has a known secret in it, go
 a session that is not there yet is born.
 """
 
+import logging
+
 import msgspec
 
 from holdfast.errors import Refused
@@ -23,6 +25,7 @@ from holdfast.session.events import InputKind, SessionBorn
 from holdfast.session.state import SessionState
 
 HTTP_CHANNEL = "http"
+_log = logging.getLogger("holdfast.service")
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,11 +74,13 @@ async def ensure_session(world: World, session: SessionId, *, by: str) -> None:
 
 
 def accepting(world: World, state: SessionState, incoming: Incoming) -> AcceptInput:
-    """A session keeps the agent, the model and, for each person, the workspace it was last given."""
+    """A session keeps the agent, the model and, for each person, the workspace it was last given. An agent that is not here is no reason for another model."""
     source = incoming.source
     person = source.person if source is not None else None
     spec = world.agent(incoming.agent or (state.agent if state.agent in world.agents else None))
-    kept = state.model if state.agent == spec.name else None
+    if incoming.agent is None and state.agent not in (None, spec.name):
+        _log.warning("%s talks to the agent %r, which is not here: %r answers instead", state.session, state.agent, spec.name)
+    kept = state.model if state.agent == spec.name or incoming.agent is None else None
     # Over HTTP it comes from the server's settings only, never from what a person's own machine was told.
     remembers = source is not None and source.channel != HTTP_CHANNEL
     remembered = state.workspaces.get(person) if person is not None and remembers else None

@@ -99,19 +99,24 @@ class Answering:
         return answered
 
     def _checked_edit(self, ledger: Ledger, command: AnswerApproval) -> AnswerApproval:
-        """New arguments are validated before they are taken."""
+        """New arguments are validated before they are taken. Of whoever may not answer, or comes too late, they are not looked at: that is said first."""
         where = ledger.state.approvals.get(command.approval)
         if command.arguments is None or where is None:
             return command
         turn, call = ledger.state.turns[where[0]], ledger.state.open_call(where[0], where[1])
         tool = tool_for(self._world, turn, call.tool) if call is not None else None
+        would_be_taken = call is not None and call.approval is not None and call.approval.is_open and command.by in call.approval.asked.may_answer
         if tool is None:
+            if not would_be_taken:
+                return command
             raise Refused(
                 "the new arguments can't be checked here: this process lacks the tool", code="option_unavailable", hint="edit where the tool is"
             )
         try:
             return msgspec.structs.replace(command, arguments=tool.validate(command.arguments.encode()).decode())
         except InvalidArguments as exc:
+            if not would_be_taken:
+                return command
             raise Refused(
                 f"these arguments don't fit {tool.definition.name}: {exc}", code="malformed", hint="the prompt stands; edit them again"
             ) from exc

@@ -85,5 +85,8 @@ class Sending:
     async def _see_through(self, ledger: Ledger, driver: Driver, turn: TurnId, *, claimed: bool, wait: bool) -> TurnReport:
         if not wait:
             return await turn_report(ledger, turn)
-        await self._drives.drive_turn(ledger, driver, turn, claimed=claimed)
+        try:
+            await self._drives.drive_turn(ledger, driver, turn, claimed=claimed)
+        except CannotDrive as exc:  # whoever does not know that it was taken in sends it again
+            raise CannotDrive(f"the message is kept as {turn}, but {exc.message}", hint=exc.hint) from exc
         return await self._delegation.standing(ledger, turn)

@@ -736,7 +736,48 @@ def test_a_sealed_session_says_so(gateway: Gateway, tab: Callable[..., Tab]) -> 
     page.fill("#say", "again")
     page.keyboard.press("Enter")
     expect(page.locator(".integrity")).to_contain_text("sealed")
+    expect(page.locator(".composer .status")).to_contain_text("byte 0). Nothing was written; look at it with")
+    expect(page.locator("#say")).to_be_disabled()
+    expect(page.locator("#say")).to_have_attribute("placeholder", "Sealed: nothing can be said here until its owner decides")
+    expect(page.locator(".side .fact", has_text="Verified")).to_contain_text("up to record 2")  # the third holds the message
+    expect(page.locator(".sessions .session", has_text="ops/a").locator(".session-about")).to_have_text("sealed")
     root.keep("sealed-desk-light")
+
+
+def test_while_the_server_is_away_nothing_is_said_that_is_not_known_and_nothing_is_covered(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    """A conversation that was never opened is not called new; a message that may have arrived is not called lost; the note stands over no button."""
+    gateway.start()
+    token = gateway.token("alice")
+    gateway.send(gateway.client(token), "ops/old", "what time is it")
+    alice = tab(gateway).sign_in(token)
+    page = alice.page
+    expect(page.locator(".line")).to_have_text("live")
+    gateway.kill()
+    page.evaluate("location.hash = '#/s/ops/old'")
+    expect(page.locator(".away-note")).to_be_visible()
+    expect(page.locator(".log")).to_have_text("This conversation is shown once the server answers.")
+    page.fill("#say", "read after-all")
+    page.keyboard.press("Enter")
+    expect(page.locator(".composer .status")).to_contain_text("whether this arrived is not known. Do it again once it answers: it counts once.")
+    for size, (width, height) in SIZES.items():
+        page.set_viewport_size({"width": width, "height": height})
+        alice.keep(f"away-{size}")
+        note, *others = (page.locator(each).bounding_box() for each in (".away-note", ".composer .button.main", "#say", ".log"))
+        assert note is not None
+        for box in others:
+            assert box is not None
+            assert note["y"] + note["height"] <= box["y"] or box["y"] + box["height"] <= note["y"]
+    gateway.start(gateway.port)
+    expect(page.locator(".away-note")).to_be_hidden()
+    expect(page.locator(".msg.asked .text").first).to_have_text("what time is it")
+    page.locator(".composer .button.main").click()
+    expect(page.locator(".msg.asked .text", has_text="read after-all")).to_be_visible()
+    gateway.run("sessions", "delete", "ops/old", "--yes")
+    expect(page.locator(".line")).to_have_text("deleted")
+    expect(page.locator(".log .ended", has_text="This session was deleted.")).to_be_visible()
+    page.fill("#say", "read anew")
+    page.keyboard.press("Enter")
+    expect(page.locator(".msg.asked .text")).to_have_text(["read anew"])
 
 
 def test_what_memory_gave_a_turn_is_shown_as_text_to_its_person_and_nobody_else_is_given_it(gateway: Gateway, tab: Callable[..., Tab]) -> None:

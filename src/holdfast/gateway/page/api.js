@@ -35,7 +35,7 @@ export async function call(method, path, body, headers = {}) {
     answer = await fetch(path, sent);
   } catch {
     whenLine(false);
-    throw new Problem(0, { code: "unreachable", detail: "The server can't be reached. Nothing is lost; this page keeps trying." });
+    throw new Problem(0, { code: "unreachable", detail: method === "GET" ? "The server can't be reached. Nothing is lost; this page keeps trying." : "The server can't be reached, so whether this arrived is not known. Do it again once it answers: it counts once." });
   }
   whenLine(true);
   if (answer.status === 204) return null;

@@ -5,7 +5,7 @@ import { fill, h, icon, say } from "./dom.js";
 import { Grants } from "./grants.js";
 import { Inbox } from "./inbox.js";
 import { Talk } from "./talk.js";
-import { PHASES, away, plural, when } from "./words.js";
+import { PHASES, away, plural, told, when } from "./words.js";
 
 const POLL_MS = 4000;
 const QUIET_POLLS = 4;  // while the inbox has a live line, which also tells when to look at the conversations again, only every so many
@@ -28,7 +28,7 @@ class App {
       try {
         api.keep((await api.post("/v1/codes", { code: code[1] })).token);
       } catch (error) {
-        if (!api.hasToken()) { this.signIn(`${error.message} ${error.hint}`); return; }
+        if (!api.hasToken()) { this.signIn(told(error)); return; }
       }
     }
     if (!api.hasToken()) { this.signIn(""); return; }
@@ -39,7 +39,7 @@ class App {
     try {
       this.me = await api.get("/v1/me");
     } catch (error) {
-      if (api.hasToken()) { setTimeout(() => this.enter(), 1500); fill(this.root, h("main", { class: "signin", id: "main" }, brand(), h("h1", null, "The server does not answer"), h("p", { role: "status" }, error.message), h("p", { class: "dim" }, "If it was stopped: ", h("code", null, "holdfast serve"), " starts it, and this page goes on by itself."))); }
+      if (api.hasToken()) { setTimeout(() => this.enter(), 1500); fill(this.root, h("main", { class: "signin", id: "main" }, brand(), h("h1", null, error.status ? "Nobody is let in now" : "The server does not answer"), h("p", { role: "status" }, told(error)), h("p", { class: "dim" }, error.status ? "This page goes on by itself." : ["If it was stopped: ", h("code", null, "holdfast serve"), " starts it, and this page goes on by itself."]))); }
       return;
     }
     this.frame();
@@ -65,7 +65,7 @@ class App {
     const form = h("form", { on: { submit: async (event) => {
       event.preventDefault();
       api.keep(input.value.trim());
-      try { await api.get("/v1/me"); location.hash = "#/inbox"; location.reload(); } catch (error) { api.forget(); wrong.textContent = `${error.message} ${error.hint}`; input.focus(); }
+      try { await api.get("/v1/me"); location.hash = "#/inbox"; location.reload(); } catch (error) { api.forget(); wrong.textContent = told(error); input.focus(); }
     } } }, h("label", { for: "token" }, "Your token"), input, h("p", { id: "token-help", class: "dim" }, "It stays in this tab. The home's owner makes one with ", h("code", null, "holdfast tokens add NAME --as YOU --scopes read,send,approve")), wrong, h("button", { class: "button main", type: "submit" }, "Sign in"));
     fill(this.root, h("main", { class: "signin", id: "main" }, brand(), h("h1", null, "Who are you?"), h("p", null, "Open the address that ", h("code", null, "holdfast serve"), " printed: it carries a code that works once. Or bring a token."), form));
     document.title = "Sign in · Holdfast";

@@ -2,7 +2,7 @@
 
 import { all, call } from "./api.js";
 import { fill, h, say } from "./dom.js";
-import { moment } from "./words.js";
+import { moment, told } from "./words.js";
 
 function scope(grant) {
   if (grant.scope === "session") return ["in the session ", h("code", null, grant.session)];
@@ -40,7 +40,7 @@ export class Grants {
       say(`${grant.tool} asks again.`);
       this.status.textContent = `${grant.tool} asks again from now on.`;
     } catch (error) {
-      this.status.textContent = error.message;
+      this.status.textContent = told(error);
     }
     await this.refresh();
     this.heading.focus();

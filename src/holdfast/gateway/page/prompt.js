@@ -6,7 +6,7 @@
 
 import { newId, post } from "./api.js";
 import { fill, h, say } from "./dom.js";
-import { OPTIONS, away, circle, inBrief, isSoon, moment } from "./words.js";
+import { OPTIONS, away, circle, inBrief, isSoon, moment, told } from "./words.js";
 
 const SETTLE_MS = 500;
 
@@ -218,16 +218,16 @@ export class PromptCard {
   refused(error) {
     const gone = [404, 409, 410, 423].includes(error.status) && error.code !== "plan_changed";
     if (gone && error.code !== "dedup_conflict") {
-      this.over = { short: "closed", text: error.message, good: false };
-      say(error.message, { urgent: true });
+      this.over = { short: "closed", text: told(error), good: false };
+      say(this.over.text, { urgent: true });
       this.draw();
       this.onDone(this, null);
       return;
     }
     // The prompt stands, and so does what was typed: it may be right but for a word, or the server was only away.
     this.unlock(this.node.querySelectorAll("button.option, .own button"));
-    this.tell(`${error.message} ${error.hint}`.trim(), true);
-    say(error.message, { urgent: true });
+    this.tell(told(error), true);
+    say(told(error), { urgent: true });
   }
 
   outcome() {

@@ -6,7 +6,7 @@ import { Follow } from "./follow.js";
 import { PromptCard } from "./prompt.js";
 import { Story } from "./story.js";
 import { timeline } from "./timeline.js";
-import { PHASES, inBrief, plural, span, when } from "./words.js";
+import { PHASES, inBrief, plural, span, told, when } from "./words.js";
 
 const STATES = {
   proposed: "weighed", allowed: "allowed", waiting: "waits for an answer", approved: "approved", edited: "edited", running: "running", ok: "ran", error: "failed",
@@ -42,7 +42,7 @@ export class Talk {
 
   follow() {
     this.stream?.close();
-    this.stream = new Follow(`/v1/sessions/${this.session}/events`, (name, data) => this.heard(name, data), (line) => { this.line = line; this.drawLine(); });
+    this.stream = new Follow(`/v1/sessions/${this.session}/events`, (name, data) => this.heard(name, data), (line) => { this.line = line; this.drawLine(); this.drawSoon(); });
   }
 
   async look() {
@@ -57,6 +57,7 @@ export class Talk {
     this.looked = number;
     this.facts = facts;
     this.drawLine();
+    this.drawComposer();
     this.drawSide();
   }
 
@@ -69,11 +70,18 @@ export class Talk {
       this.lookSoon();
     } else if (name === "delta") this.story.delta(data);
     else if (name === "standing") this.standing(data.approvals);
-    else if (name === "sealed") { say("This session is sealed.", { urgent: true }); this.look(); }
-    else if (name === "restart") { this.story = new Story(); this.cards.clear(); this.forget(); }
+    else if (name === "sealed") { say("This session is sealed.", { urgent: true }); this.look(); this.app.poke(); }
+    else if (name === "restart") this.anew();
+    else if (name === "end" && data.reason === "gone") this.app.poke();
     if (name !== "delta") this.sideDue = true;  // pieces come by the frame, and change nothing there but a time that ticks by itself
     this.drawSoon();
   }
+
+  // Another session, of the same name.
+  anew() { this.story = new Story(); this.cards.clear(); this.forget(); }
+
+  // It was there, and is not any more.
+  get isGone() { return this.line === "absent" && this.story.turns.size > 0; }
 
   lookSoon() {
     clearTimeout(this.looking);
@@ -146,13 +154,28 @@ export class Talk {
   draw() {
     const turns = [...this.story.turns.values()];
     const stood = this.standings();
-    arrange(this.log, turns.length ? turns.map((turn) => this.turn(turn)) : this.nothing ??= this.empty(), this.story.notes.map((note) => this.item(null, note)));
-    this.stop.hidden = !this.running() || !this.app.me.scopes.some((scope) => scope === "send" || scope === "admin");
-    this.text.disabled = !this.app.me.scopes.includes("send");
-    this.button.disabled = this.text.disabled;
+    arrange(this.log, turns.length ? turns.map((turn) => this.turn(turn)) : this.blank(), this.story.notes.map((note) => this.item(null, note)), this.isGone && (this.deleted ??= h("p", { class: "note ended" }, "This session was deleted. What you see is left in this tab alone; a message begins a new one of that name.")));
+    this.stop.hidden = this.isGone || !this.running() || !this.app.me.scopes.some((scope) => scope === "send" || scope === "admin");
+    this.drawComposer();
     if (this.sideDue ?? true) { this.sideDue = false; this.drawSide(); }
     if (this.pinned) this.log.scrollTop = this.log.scrollHeight;
     for (const [card, top] of stood) if (Math.abs(card.node.getBoundingClientRect().top - top) > MOVED_PX) card.moved();
+  }
+
+  // Why nothing can be said here, if nothing can.
+  get mute() {
+    if (!this.app.me.scopes.includes("send")) return "Your token may look, but say nothing";
+    if (this.facts?.sealed) return "Sealed: nothing can be said here until its owner decides";
+    if (this.facts?.parent) return "An agent's own session: talk to the one that it works for";
+    return null;
+  }
+
+  drawComposer() {
+    const { mute } = this;
+    this.text.disabled = mute !== null;
+    this.text.placeholder = mute ?? "Say something";
+    this.button.disabled = this.text.disabled;
+    if (this.facts?.sealed) this.stop.hidden = true;
   }
 
   standings() { return [...this.cards.values()].filter((card) => card.node.isConnected).map((card) => [card, card.node.getBoundingClientRect().top]); }
@@ -161,6 +184,15 @@ export class Talk {
   running() {
     const open = [...this.story.turns.values()].filter((turn) => !turn.outcome);
     return open.find((turn) => !turn.waiting) ?? open[0];
+  }
+
+  // Nothing to show: because there is nothing, or because nobody has said yet what there is.
+  blank() {
+    if (this.line === "absent") return this.nothing ??= this.empty();
+    this.opening ??= h("p", { class: "loading", role: "status" });
+    const words = this.story.head ? "Nothing that you may read was said here." : this.line === "away" ? "This conversation is shown once the server answers." : "Opening the conversation";
+    if (this.opening.textContent !== words) this.opening.textContent = words;
+    return this.opening;
   }
 
   empty() {
@@ -223,7 +255,7 @@ export class Talk {
   }
 
   drawLine() {
-    const words = { live: "live", away: "reconnecting", connecting: "connecting", absent: "new" };
+    const words = { live: "live", away: "reconnecting", connecting: "connecting", absent: this.isGone ? "deleted" : "new" };
     this.live.textContent = words[this.line] || this.line;
     this.live.className = `line ${this.line}`;
     const sealed = this.facts?.sealed;
@@ -261,7 +293,7 @@ export class Talk {
         facts.sealed && h("div", { class: "sealed" }, h("p", null, h("b", null, "Sealed. "), facts.sealed.detail), h("p", { class: "dim" }, `Reading works; nothing is written until its owner decides: holdfast sessions unseal ${this.session}`)),
         h("dl", { class: "facts" },
           fact("State", PHASES[facts.phase] || facts.phase),
-          fact("Verified", facts.sealed ? `up to record ${facts.sealed.at_seq ?? "?"}` : `all ${facts.seq} records, when last opened`),
+          fact("Verified", facts.sealed ? (facts.seq ? `up to record ${facts.seq}` : "nothing of it") : `all ${facts.seq} records, when last opened`),
           fact("Turns", facts.turns), facts.queued ? fact("Queued", facts.queued) : null, (facts.jobs || []).length ? fact("Jobs", h("span", null, facts.jobs.map((job) => `${job.tool} ${job.id.slice(0, 8)}`).join(", "))) : null, fact("Agent", facts.agent), fact("Model", facts.model), fact("Life", h("code", null, facts.instance.slice(0, 12)))),
         facts.reminders?.length ? [h("h2", { class: "section" }, "Reminders"), h("ul", { class: "reminders" }, facts.reminders.map((each) => h("li", null,
           h("b", null, each.state === "waiting" ? when(each.next_at) : "can't fire"), ` ${each.text} `, h("span", { class: "dim" }, `${each.when}, set by ${each.by}${each.may_prompt ? ", may ask" : ""}`))))] : null]));
@@ -285,10 +317,10 @@ export class Talk {
       this.keyText = null;
       this.grow();
       this.pinned = true;
-      if (this.line === "absent") this.follow();
+      if (this.line === "absent") { this.anew(); this.line = "connecting"; this.follow(); }
       this.app.poke();
     } catch (error) {
-      this.wrong.textContent = `${error.message} ${error.hint}`.trim();
+      this.wrong.textContent = told(error);
       this.look();
     } finally {
       this.sending = false;
@@ -299,7 +331,7 @@ export class Talk {
   async cancel() {
     const turn = this.running();
     if (!turn) return;
-    try { await post(`/v1/sessions/${this.session}/cancel`, { turn: turn.id }); say("Cancelled."); } catch (error) { this.wrong.textContent = error.message; }
+    try { await post(`/v1/sessions/${this.session}/cancel`, { turn: turn.id }); say("Cancelled."); } catch (error) { this.wrong.textContent = told(error); }
   }
 
   enter() { (this.text.disabled ? this.heading : this.text).focus(); }

@@ -70,3 +70,12 @@ export function inBrief(given) {
 export function plural(count, one, many) {
   return `${count} ${count === 1 ? one : many}`;
 }
+
+// The server's words are parts of a sentence; here they stand alone. A name at their beginning stays as it is.
+function sentence(text) {
+  const whole = /[.!?`]$/.test(text) ? text : `${text}.`;
+  return /^[a-z]+[ ,.]/.test(whole) ? whole[0].toUpperCase() + whole.slice(1) : whole;
+}
+
+// What went wrong, and the next step.
+export function told(error) { return [error.message, error.hint].filter(Boolean).map(sentence).join(" "); }

@@ -7,7 +7,8 @@ Any number of tasks may commit through one ledger. Whoever waits for something t
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,7 +17,7 @@ from holdfast.errors import BrokenChain, NewerVersion, ReadOnly, Refused
 from holdfast.ids import TurnId
 from holdfast.ports.journal_store import Check, Draft, Head, Journal, Record, SealMark, Section
 from holdfast.ports.snapshots import KeepsSnapshots, Snapshot
-from holdfast.runtime.attempt import As, Attempt, Produced
+from holdfast.runtime.attempt import As, Attempt, Produced, finish
 from holdfast.session import decide as deciding
 from holdfast.session.codec import decode, encode, half_a_character
 from holdfast.session.commands import SessionCommand
@@ -99,16 +100,10 @@ class Ledger:
 
     @classmethod
     async def open(cls, journal: Journal) -> "Ledger":
+        """The handle is the ledger's from here on: it is closed with it, or at once when nothing comes of it."""
         ledger = cls(journal)
-        if journal.sealed is not None:
-            await ledger._load_what_verifies()
-            return ledger
-        try:
-            await ledger._start_from_snapshot()
-            ledger._attempt = await Attempt.acquire(journal, ledger._fold, after=ledger.state.seq)
-        except BrokenChain as exc:
-            await journal.seal(SealMark(exc.code, exc.message, exc.at_seq))
-            raise
+        async with _closed_if_it_fails(journal):
+            await ledger._come_up()
         return ledger
 
     @classmethod
@@ -116,8 +111,20 @@ class Ledger:
         """It is never written: it holds a genuine record of a newer Holdfast (D8), up to which it can be looked at, or it lies where nothing can be."""
         ledger = cls(journal)
         ledger.only_read = why
-        await ledger._load_what_verifies()
+        async with _closed_if_it_fails(journal):
+            await ledger._load_what_verifies()
         return ledger
+
+    async def _come_up(self) -> None:
+        if self.journal.sealed is not None:
+            await self._load_what_verifies()
+            return
+        try:
+            await self._start_from_snapshot()
+            self._attempt = await Attempt.acquire(self.journal, self._fold, after=self.state.seq)
+        except BrokenChain as exc:
+            await self.journal.seal(SealMark(exc.code, exc.message, exc.at_seq))
+            raise
 
     async def _start_from_snapshot(self) -> None:
         """The fold so far, if one is kept that stands for a record of this very journal. Anything else is ignored: the journal is folded from its first record."""
@@ -303,6 +310,15 @@ class Ledger:
                 await self._attempt.dispose()
         else:
             await self.journal.close()
+
+
+@asynccontextmanager
+async def _closed_if_it_fails(journal: Journal) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    except BaseException:
+        await finish(journal.close())
+        raise
 
 
 class _Found(Exception):

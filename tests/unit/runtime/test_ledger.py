@@ -4,9 +4,9 @@ import pytest
 
 from holdfast.adapters.inmemory import InMemoryDisk, InMemoryStore
 from holdfast.adapters.inmemory.disk import Fault
-from holdfast.errors import NotSaved
+from holdfast.errors import Busy, NotSaved, ReadOnly
 from holdfast.ids import InstanceId, SessionId, TurnId
-from holdfast.ports.journal_store import Draft
+from holdfast.ports.journal_store import Draft, SealMark
 from holdfast.runtime.ledger import Ledger
 from holdfast.session import evolve as evolving
 from holdfast.session.codec import encode
@@ -56,3 +56,22 @@ async def test_what_was_decided_here_is_worked_out_once(monkeypatch: pytest.Monk
     monkeypatch.setattr("holdfast.runtime.ledger.evolve", counted)
     await ledger.commit(owed("one"), owed("two"))
     assert (folded, ledger.state.seq) == ([], 3)
+
+
+@in_loop
+async def test_a_handle_that_no_ledger_comes_of_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that stays looks again and again at a session that it can't open: what each look leaves open adds up."""
+    sealed, looked_at, kept = [await InMemoryStore((await opened(0))[0]).open(OPS) for _ in range(3)]
+    await sealed.seal(SealMark("broken", "for the test"))
+
+    async def busy(*_: object, **__: object) -> None:
+        raise Busy("somebody writes")
+
+    for journal in (sealed, looked_at):
+        monkeypatch.setattr(journal, "load", busy)
+    monkeypatch.setattr(kept, "keep_snapshot", busy, raising=False)
+    monkeypatch.setattr(kept, "read_snapshot", busy, raising=False)
+    for opening in (Ledger.open(sealed), Ledger.read_only(looked_at, ReadOnly("a mount")), Ledger.open(kept)):
+        with pytest.raises(Busy):
+            await opening
+    assert [journal._closed for journal in (sealed, looked_at, kept)] == [True, True, True]

@@ -205,10 +205,11 @@ async def open_service(
 
     source = SettingsSource(home)
     settings = source.now()
-    store = await _store(home, settings, create=create)
     specs = {**settings.agents(), **{each.name: each for each in agents}}
+    delegates = delegates_of(specs.values())  # what is wrong with them is said before a home is made, or opened
+    store = await _store(home, settings, create=create)
     memory = SqliteMemory(home / MEMORY, store.memory_key)
-    box = LazyTools(tools, settings, memory, delegates=delegates_of(specs.values()), lasting=lasting)
+    box = LazyTools(tools, settings, memory, delegates=delegates, lasting=lasting)
     world = World(
         store=store,
         models=models or LazyModels(),

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +39,16 @@ def test_an_agent_that_could_not_do_what_its_author_counts_on_is_refused(agents:
         holdfast.open("never-made", agents=agents)
     assert said in refused.value.message
     assert refused.value.hint
+
+
+def test_an_agent_that_hands_on_to_nobody_is_refused_before_a_home_is_made(tmp_path: Path) -> None:
+    async def opened() -> None:
+        async with holdfast.open(tmp_path / "home", agents=[holdfast.Agent("bank", delegates=["nobody"])]):
+            pass
+
+    with pytest.raises(holdfast.Unusable) as refused:
+        asyncio.run(opened())
+    assert (refused.value.code, [*tmp_path.iterdir()]) == ("unknown_agent", [])
 
 
 def test_a_tool_may_be_named_that_another_agent_has() -> None:

@@ -1,11 +1,18 @@
-"""The home's journal is folded once, however many ask for it at the same moment."""
+"""The home's journal is folded once, however many ask for it at the same moment; and it is closed, whatever becomes of the sessions beside it."""
 
 import asyncio
 
+import pytest
+
 from holdfast.adapters.inmemory import InMemoryDisk, InMemoryStore
+from holdfast.errors import NotSaved
 from holdfast.gateway.tokens import TokenBook
+from holdfast.ids import SessionId
 from holdfast.ports.journal_store import Journal
+from holdfast.runtime.attempt import Phase
 from holdfast.runtime.home_ledger import HomeLedger
+from holdfast.testing.loop import in_loop
+from tests.runtime.conftest import Stage, alice
 
 
 class Counting(InMemoryStore):
@@ -33,3 +40,23 @@ def test_many_at_once_open_it_once_and_see_the_same() -> None:
         await store.close()
 
     asyncio.run(story())
+
+
+@in_loop
+async def test_a_session_that_can_not_be_closed_keeps_nothing_else_open(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = stage.open(stage.agent([{"say": "ok"}, {"say": "ok"}]))
+    with pytest.raises(NotSaved):  # noqa: PT012  # it is raised where the home is left
+        async with home:
+            service = home.service
+            for name in ("ops/a", "ops/b"):
+                await home.send(name, "hello", source=alice)
+            await home.grants()
+            first, second = (service.shelf.get(SessionId(name)) for name in ("ops/a", "ops/b"))
+            assert first is not None
+            assert second is not None
+
+            async def not_saved() -> None:
+                raise NotSaved("the disk is full")
+
+            monkeypatch.setattr(first, "close", not_saved)
+    assert (second.attempt.phase, service.home._attempt) == (Phase.OVER, None)

@@ -78,8 +78,16 @@ class Service:
         self._keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        await self._stack.__aenter__()
-        group = await self._stack.enter_async_context(asyncio.TaskGroup())
+        # Left from the last to the first, each whatever came of the ones before it.
+        world, stack = self.world, self._stack
+        stack.push_async_callback(world.store.close)
+        for each in (world.memory, world.search, world.index):
+            if each is not None:
+                stack.callback(each.close)
+        stack.push_async_callback(self.home.close)
+        stack.push_async_callback(self.shelf.close)
+        stack.callback(self.noting.settle)
+        group = await stack.enter_async_context(asyncio.TaskGroup())
         self._listener = group.create_task(self._listen())
         self._keeper = group.create_task(self.jobs.run(group))
         return self
@@ -89,18 +97,7 @@ class Service:
         for task in (self._listener, self._keeper):
             if task is not None:
                 task.cancel()
-        try:
-            await self._stack.__aexit__(None, None, None)
-        finally:
-            self.noting.settle()
-            await self.shelf.close()
-            await self.home.close()
-            self.world.index.close()
-            if self.world.search is not None:
-                self.world.search.close()
-            if self.world.memory is not None:
-                self.world.memory.close()
-            await self.world.store.close()
+        await self._stack.aclose()
 
     async def _listen(self) -> None:
         """Notices from anywhere wake whoever waits on that session in this process."""

@@ -7,7 +7,7 @@ A parked session costs no task and, once it has been idle for a while or others 
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from weakref import WeakValueDictionary
 
 from holdfast.errors import Fenced, InDoubt, NewerVersion, ReadOnly, Untrusted
@@ -107,5 +107,6 @@ class Shelf:
         kept = {**dict.fromkeys(self._ledgers.values()), **self._users}
         self._ledgers.clear()
         self._users.clear()
-        for ledger in kept:
-            await ledger.close()
+        async with AsyncExitStack() as closing:  # each, whatever came of the others
+            for ledger in kept:
+                closing.push_async_callback(ledger.close)

@@ -71,10 +71,19 @@ class Home:
                 "the home is called from its own loop, which would wait for itself", hint="in an async tool use `await` and a home of its own"
             )
 
+        running: list[asyncio.Task[Any] | None] = []
+
         async def run() -> T:
+            running.append(asyncio.current_task())
             return await work()
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+        doing = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        try:
+            return doing.result()
+        except BaseException:
+            if doing.cancel():  # Ctrl-C, say, while we waited: it goes no further behind our back, and has ended when this is told
+                asyncio.run_coroutine_threadsafe(_ended(running), self._loop).result()
+            raise
 
     def send(
         self,
@@ -195,6 +204,12 @@ class Home:
             self._do(lambda: begun.__aexit__(type(error), error, error.__traceback__))
             raise
         self._do(lambda: begun.__aexit__(None, None, None))
+
+
+async def _ended(running: list[asyncio.Task[Any] | None]) -> None:
+    for task in running:
+        if task is not None:
+            await asyncio.wait([task])
 
 
 class OwnLoop:

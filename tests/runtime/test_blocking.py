@@ -1,5 +1,11 @@
 """The library for synchronous code: the same names, the same outcomes, and no way to wait for oneself."""
 
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any
+
 import pytest
 
 import holdfast
@@ -63,3 +69,59 @@ def test_a_tool_that_calls_the_home_from_its_own_loop_is_told_and_nothing_hangs(
         HERE[:] = [home]
         turn = home.send("ops/api", "ask_itself", source=ALICE)
         assert (turn.outcome, "the home is called from its own loop" in (turn.reply or "")) == ("completed", True)
+
+
+@pytest.fixture
+def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[[threading.Event], None]:
+    """From now on the next that waits for a result hears Ctrl-C instead, once something has happened."""
+    scheduled, after = asyncio.run_coroutine_threadsafe, list[threading.Event]()
+
+    def interrupted(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Future[Any]:
+        future = scheduled(work, loop)
+        if after:
+            happened = after.pop()
+
+            def result() -> None:
+                assert happened.wait(60)
+                raise KeyboardInterrupt
+
+            monkeypatch.setattr(future, "result", result)
+        return future
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+    return after.append
+
+
+def test_a_follower_who_presses_ctrl_c_hears_of_that_and_of_nothing_else(interrupt: Callable[[threading.Event], None]) -> None:
+    at_once = threading.Event()
+    at_once.set()
+    with blocking.Home(open_in_memory(agents=[OPS])) as home:
+        home.send("ops/api", "hello", source=ALICE)
+        followed = home.follow("ops/api", after=0)
+        for _ in range(home.session("ops/api").seq):
+            next(followed)
+        interrupt(at_once)
+        with pytest.raises(KeyboardInterrupt):
+            next(followed)
+        assert home.session("ops/api").phase == "idle"
+
+
+def test_what_is_interrupted_goes_no_further_behind_ones_back(interrupt: Callable[[threading.Event], None]) -> None:
+    """The tool has been stopped by the time that the interruption is told, as it is where a task that awaits a turn is cancelled."""
+    began, stopped = threading.Event(), threading.Event()
+
+    @holdfast.tool(mode="auto")
+    async def wait_for_ever() -> str:
+        """Never come back."""
+        began.set()
+        try:
+            return str(await asyncio.Event().wait())
+        finally:
+            stopped.set()
+
+    with blocking.Home(open_in_memory(agents=[holdfast.Agent("ops", model="demo", tools=[wait_for_ever])])) as home:
+        interrupt(began)
+        with pytest.raises(KeyboardInterrupt):
+            home.send("ops/api", "wait_for_ever", source=ALICE)
+        assert stopped.is_set()
+        assert [turn.outcome for turn in home.resume()] == ["completed"]

@@ -100,6 +100,8 @@ def test_a_number_is_no_text_and_is_not_kept_as_one() -> None:
                 home.answer(prompt, number, by=ALICE),
                 home.answer(prompt, "deny", by=ALICE, reason=number),
                 home.answer(prompt, "deny", by=ALICE, answer_id=number),
+                home.answer(prompt, "edit", by=ALICE, arguments=object()),
+                home.answer(prompt, "edit", by=ALICE, arguments={"amount": "\udcff"}),
                 home.remind("bank/may", number, source=ALICE, every="1h"),
                 home.remind("bank/may", "hello", source=ALICE, at=number),
             ):

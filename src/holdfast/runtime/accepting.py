@@ -9,7 +9,7 @@ import logging
 
 import msgspec
 
-from holdfast.errors import Refused
+from holdfast.errors import Refused, Unusable
 from holdfast.ids import SessionId
 from holdfast.ports.journal_store import Draft
 from holdfast.runtime.delegating import refuse_delegates_name
@@ -55,6 +55,16 @@ def refuse_unfit(world: World, text: str) -> None:
 def refuse_secrets(world: World, text: str, *, what: str = "message") -> None:
     if Secrecy(world.secrets).holds(text):
         raise Refused(f"the {what} holds a known secret, and was not kept", code="secret", hint="send it again without the secret")
+
+
+def written_as_json(arguments: object) -> str:
+    """Of a call, as a program hands them in."""
+    try:
+        return msgspec.json.encode(arguments).decode()
+    except (TypeError, ValueError) as exc:
+        raise Unusable(
+            f"the arguments can't be written as JSON: {exc}", code="malformed", hint="hand in values of JSON, as your model or a person wrote them"
+        ) from exc
 
 
 async def ensure_session(world: World, session: SessionId, *, by: str) -> None:

@@ -22,7 +22,7 @@ from holdfast import limits
 from holdfast.errors import Busy, HoldfastError, Refused, Unusable
 from holdfast.ids import CallId, SessionId, TurnId
 from holdfast.ports.journal_store import Check
-from holdfast.runtime.accepting import Incoming, accepting, ensure_session, no_answer, refuse_unfit
+from holdfast.runtime.accepting import Incoming, accepting, ensure_session, no_answer, refuse_unfit, written_as_json
 from holdfast.runtime.attempt import finish
 from holdfast.runtime.driver import Driver
 from holdfast.runtime.following import wait_for
@@ -67,15 +67,6 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
 Ended = Literal["ok", "error", "timed_out", "in_doubt"]
 
 
-def _as_json(arguments: object) -> str:
-    try:
-        return msgspec.json.encode(arguments).decode()
-    except (TypeError, ValueError) as exc:
-        raise Unusable(
-            f"the arguments can't be written as JSON: {exc}", code="malformed", hint="hand in what your model wrote, or values of JSON"
-        ) from exc
-
-
 class ForeignTurn:
     """What `Service.foreign_turn` gives: leaving that without `finish` fails the turn."""
 
@@ -95,7 +86,7 @@ class ForeignTurn:
 
     async def gate(self, tool: str, arguments: Mapping[str, Any] | str, *, text: str = "", provider_id: str | None = None) -> Gate:
         """Ask whether a call may run. Journals the call, what was decided, and, if it may, its start."""
-        written = arguments if isinstance(arguments, str) else _as_json(arguments)
+        written = arguments if isinstance(arguments, str) else written_as_json(arguments)
         if not isinstance(tool, str):
             raise Unusable(f"{tool!r} is no name of a tool", code="malformed", hint="name the tool that your model called")
         secret = self._secrecy.holds(written)

@@ -18,7 +18,7 @@ from holdfast.errors import Refused
 from holdfast.ids import ApprovalId, GrantId, ReminderId, SessionId, TurnId, session_id
 from holdfast.ports.journal_store import Check, Record
 from holdfast.runtime import listing, reminding
-from holdfast.runtime.accepting import Incoming, accepting, ensure_session, refuse_secrets
+from holdfast.runtime.accepting import Incoming, accepting, ensure_session, refuse_secrets, written_as_json
 from holdfast.runtime.answering import Answering
 from holdfast.runtime.compactor import CompactionReport, Compactor
 from holdfast.runtime.delegating import Delegation
@@ -161,7 +161,7 @@ class Service:
             answer_id=answer_id or "r-" + secrets.token_hex(16),
             digest=digest,
             reason=reason,
-            arguments=msgspec.json.encode(arguments).decode() if arguments is not None else None,
+            arguments=written_as_json(arguments) if arguments is not None else None,
             asserted_by=asserted_by,
         )
         return await self._answering.answer(command, wait=wait)

@@ -13,14 +13,15 @@ Any task and any thread of the process may write through an attempt. Folding and
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
 from enum import Enum
-from typing import Any, Self
+from typing import Self
 
 from holdfast.errors import Busy, Fenced, HoldfastError, InDoubt, InvariantBroken, Untrusted
 from holdfast.ports.journal_store import Appended, Check, Claim, Decide, Draft, Head, Journal, Record, Section
+from holdfast.runtime.awaiting import finish
 
 BUSY_TRIES = 3  # each waits for the lock as long as the store allows, so this is half a minute, not a busy loop
 
@@ -386,18 +387,3 @@ class Attempt:
             idle = asyncio.Event()
             self._idle_waiters.append((asyncio.get_running_loop(), idle))
         await idle.wait()
-
-
-async def finish(work: Coroutine[Any, Any, None] | asyncio.Future[None]) -> None:
-    """Await to the end, whatever is cancelled meanwhile; the cancellation goes on after it."""
-    task, ended = asyncio.ensure_future(work), asyncio.Event()
-    task.add_done_callback(lambda _: ended.set())
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await ended.wait()
-        except asyncio.CancelledError as exc:
-            cancelled = exc
-    task.result()
-    if cancelled is not None:
-        raise cancelled

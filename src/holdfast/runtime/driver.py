@@ -8,21 +8,23 @@ driver computes the same work from the journal. Model calls and tools run side b
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from holdfast.errors import CannotDrive, HoldfastError, Unusable
+from holdfast.errors import CannotDrive
 from holdfast.ids import ApprovalId, CallId, TurnId
 from holdfast.ports.journal_store import Check
 from holdfast.ports.model import ModelFailed
 from holdfast.ports.tools import Prepared, ProcessFacts, Tool
 from holdfast.runtime.attempt import Produced
+from holdfast.runtime.awaiting import LOOK_AGAIN_SECONDS, the_one
 from holdfast.runtime.compactor import Compactor
 from holdfast.runtime.delegate_call import start_delegate
 from holdfast.runtime.delegating import Delegation
 from holdfast.runtime.feed import Delta, Feed
 from holdfast.runtime.home_ledger import HomeLedger
+from holdfast.runtime.lacking import why_not
 from holdfast.runtime.ledger import Ledger, payload
-from holdfast.runtime.looking import Found, agent_tools, is_delegate, look, tool_for
+from holdfast.runtime.looking import Found, is_delegate, look, tool_for
 from holdfast.runtime.model_call import ask_model, is_final, overhead_chars, request_for, retry_delay, shown_tools
 from holdfast.runtime.outbox import Outbox
 from holdfast.runtime.recalling import recall_for, recall_for_open
@@ -63,56 +65,21 @@ from holdfast.session.effects import (
     StopDelegate,
 )
 from holdfast.session.messages import ModelAnswer
+from holdfast.session.plan import ToolDefinition
 from holdfast.session.policy import Looked, Policy
 from holdfast.session.react import react
 from holdfast.session.recovery import turns_to_recover
 from holdfast.session.state import Call, CallStatus, SessionState, Turn
 
-LOOK_AGAIN_SECONDS = 1.0  # notices are hints: a lost one costs at most this much
-
 Until = Callable[[SessionState], bool]
 
 
-def why_not(world: World, state: SessionState) -> str | None:
-    """What this process lacks to drive the session on, in words; None when it lacks nothing."""
-    running = state.turns.get(state.running) if state.running is not None else None
-    turns = [running] if running is not None else [turn for turn in state.turns.values() if not turn.waiting and not turn.only_waits]
-    for turn in turns:
-        if turn.loop == "foreign":
-            continue
-        if (lacking := _lacking(world, turn.agent, turn.model)) or (lacking := _lacking_tools(world, turn)):
-            return lacking
-    if running is None and state.queued:
-        return _lacking(world, state.queued[0].agent, state.queued[0].model)
-    return None
+class _Beside(NamedTuple):
+    """One thing that runs side by side with the loop, and never twice at once."""
 
-
-def _lacking(world: World, agent: str, model: str) -> str | None:
-    try:
-        agent_tools(world, world.agent(agent))
-        world.model(model)
-    except Unusable as exc:
-        return exc.message
-    return None
-
-
-def _lacking_tools(world: World, turn: Turn) -> str | None:
-    undecided = (CallStatus.PROPOSED, CallStatus.FINISHED)
-    for call in turn.calls:
-        if call.status is CallStatus.DELEGATED:
-            if call.delegate is not None and not call.delegate.born and (lacking := _lacking_delegate(world, call.delegate.agent)):
-                return lacking
-        elif call.status not in undecided and tool_for(world, turn, call.tool) is None:
-            return f"the tool {call.tool!r} is not here"
-    return None
-
-
-def _lacking_delegate(world: World, agent: str) -> str | None:
-    """What is missing to bring a delegate into the world that was started and may not be there yet."""
-    try:
-        return _lacking(world, agent, world.agent(agent).model)
-    except Unusable as exc:
-        return exc.message
+    kind: Literal["model", "tool", "deliver"]
+    turn: TurnId
+    what: str = ""  # the call, or the delivery
 
 
 class Driver:
@@ -126,9 +93,9 @@ class Driver:
         self._delegation = delegation
         # Effects on other sessions that this drive has tried: each once, and then it is theirs.
         self._tried: set[SessionEffect] = set()
-        # What runs side by side with the loop, by name; there while it runs.
+        # What runs side by side with the loop; there while it runs.
         self._group: asyncio.TaskGroup
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[_Beside, asyncio.Task[None]] = {}
         # One for the whole drive, armed anew each time.
         self._timer: asyncio.TimerHandle
         # Prompts that were open when everybody was last told.
@@ -243,24 +210,23 @@ class Driver:
             await self._ledger.look()
 
     def _stop_what_was_cancelled(self, state: SessionState) -> None:
-        for name, task in self._tasks.items():
-            kind, turn, _ = name.split(" ", 2)
-            if kind == "deliver":
+        for beside, task in self._tasks.items():
+            if beside.kind == "deliver":
                 continue  # what is said of a turn outlives it
-            open_turn = state.turns.get(TurnId(turn))
-            gone = open_turn is None or open_turn.cancelled_by is not None
-            if gone and not task.cancelling() and (kind == "tool" or open_turn is None or open_turn.model_call is None):
+            turn = state.turns.get(beside.turn)
+            gone = turn is None or turn.cancelled_by is not None
+            if gone and not task.cancelling() and (beside.kind == "tool" or turn is None or turn.model_call is None):
                 task.cancel()
 
-    def _start(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _start(self, beside: _Beside, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def guarded() -> None:
             try:
                 await work()
             finally:
-                self._tasks.pop(name, None)
+                self._tasks.pop(beside, None)
                 self._ledger.poke()
 
-        self._tasks[name] = self._group.create_task(guarded(), name=f"{self._ledger.session} {name}")
+        self._tasks[beside] = self._group.create_task(guarded(), name=f"{self._ledger.session} {' '.join(beside)}")
 
     def _next(self, state: SessionState) -> Coroutine[Any, Any, Any] | None:
         """Start what can run side by side; return the next step that must be awaited, if any."""
@@ -331,38 +297,24 @@ class Driver:
 
     def _start_deliveries(self, state: SessionState) -> None:
         for owed in state.deliveries.values():
-            name = f"deliver {owed.turn} {owed.delivery}"
-            if not owed.sent and name not in self._tasks:
-                self._start(name, partial(self._outbox.deliver, owed.delivery))
+            beside = _Beside("deliver", owed.turn, owed.delivery)
+            if not owed.sent and beside not in self._tasks:
+                self._start(beside, partial(self._outbox.deliver, owed.delivery))
 
     # --- model calls
 
     def _start_model(self, state: SessionState, turn: TurnId) -> None:
-        name = f"model {turn} -"
+        beside = _Beside("model", turn)
         open_turn = state.turns[turn]
         mine = open_turn.model_call is None or open_turn.model_call.epoch == self._epoch
-        if name not in self._tasks and mine:
-            self._start(name, lambda: self._model_step(turn))
+        if beside not in self._tasks and mine:
+            self._start(beside, partial(self._model_step, turn))
 
     async def _model_step(self, turn_id: TurnId) -> None:
         """One model call, from its durable start to its durable outcome."""
         ledger, world = self._ledger, self._world
+        shown = await self._start_model_call(turn_id)
         turn = ledger.state.turns.get(turn_id)
-        if turn is None:
-            return
-        if (delay := retry_delay(turn, self._last_failure, world.model_times)) > 0 and turn.model_call is None:
-            await world.clock.sleep(delay)
-        shown = shown_tools(world, turn, world.policy())
-        if turn.model_call is None or turn.model_call.epoch == self._epoch:
-            if await self._compactor.before_call(turn_id, extra_chars=overhead_chars(world, turn, shown)):
-                shown = shown_tools(world, turn, world.policy())  # it took its time
-            turn = ledger.state.turns.get(turn_id)
-        if turn is not None and turn.model_call is None:
-            recalled = await recall_for_open(world, ledger.state, turn)
-            policy = world.policy()
-            shown = shown_tools(world, turn, policy)
-            await ledger.drive(*recalled, StartModelCall(turn=turn_id, epoch=self._epoch, policy=policy))
-            turn = ledger.state.turns.get(turn_id)
         if turn is None or turn.model_call is None or turn.model_call.epoch != self._epoch:
             return
         number = turn.model_call.number
@@ -382,6 +334,26 @@ class Driver:
         else:
             self._last_failure = None
             await self._take_answer(turn, number, answer)
+
+    async def _start_model_call(self, turn_id: TurnId) -> Sequence[ToolDefinition]:
+        """Unless one of ours is out already: after the wait that a failure asks for, and with room made for it. Returns what the model is told that it may call."""
+        ledger, world = self._ledger, self._world
+        turn = ledger.state.turns.get(turn_id)
+        if turn is None:
+            return ()
+        if (delay := retry_delay(turn, self._last_failure, world.model_times)) > 0 and turn.model_call is None:
+            await world.clock.sleep(delay)
+        shown = shown_tools(world, turn, world.policy())
+        if turn.model_call is None or turn.model_call.epoch == self._epoch:
+            if await self._compactor.before_call(turn_id, extra_chars=overhead_chars(world, turn, shown)):
+                shown = shown_tools(world, turn, world.policy())  # it took its time
+            turn = ledger.state.turns.get(turn_id)
+        if turn is not None and turn.model_call is None:
+            recalled = await recall_for_open(world, ledger.state, turn)
+            policy = world.policy()
+            shown = shown_tools(world, turn, policy)
+            await ledger.drive(*recalled, StartModelCall(turn=turn_id, epoch=self._epoch, policy=policy))
+        return shown
 
     async def _take_failure(self, turn: Turn, number: int, failure: ModelFailed) -> None:
         command = TakeFailure(
@@ -458,7 +430,7 @@ class Driver:
 
     def _see_through(self, turn: TurnId, call: CallId, run: int, prepared: Prepared) -> None:
         work = partial(see_through, self._world, self._ledger, self._feed, turn, call, run, prepared, self._epoch)
-        self._start(_tool_task(turn, call), work)
+        self._start(_Beside("tool", turn, call), work)
 
     async def _look_at(self, turn: Turn, calls: list[Call], secret: frozenset[int] = frozenset()) -> Found:
         """What a look at each call finds; those at the indexes `secret` held a secret and are not looked at."""
@@ -479,8 +451,8 @@ class Driver:
     # --- tools
 
     def _start_tool(self, turn: TurnId, call: CallId) -> None:
-        if (name := _tool_task(turn, call)) not in self._tasks:
-            self._start(name, partial(self._run_call, turn, call))
+        if (beside := _Beside("tool", turn, call)) not in self._tasks:
+            self._start(beside, partial(self._run_call, turn, call))
 
     async def _run_call(self, turn_id: TurnId, call_id: CallId) -> None:
         if await self._delegation.stop_if_unwanted(self._ledger):
@@ -504,20 +476,3 @@ class Driver:
             await self._ledger.attempt.give_up()
         finally:
             self._ledger.driving = False
-
-
-def _tool_task(turn: TurnId, call: CallId) -> str:
-    return f"tool {turn} {call}"
-
-
-def the_one(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Of what went wrong side by side: the error that says what to do next, before its consequences."""
-    flat: list[BaseException] = []
-    stack: list[BaseException] = [errors]
-    while stack:
-        each = stack.pop()
-        if isinstance(each, BaseExceptionGroup):
-            stack.extend(each.exceptions)
-        else:
-            flat.append(each)
-    return next((each for each in flat if isinstance(each, HoldfastError)), flat[0])

@@ -4,17 +4,15 @@ Following a session: every record after a cursor, once, in order; between them, 
 Records come from the journal alone, so a follower that was away misses nothing and hears nothing twice. Pieces are hints and may be lost.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 
 from holdfast.errors import Refused
 from holdfast.ids import SessionId
 from holdfast.ports.journal_store import Record
+from holdfast.runtime.awaiting import wait_for
 from holdfast.runtime.feed import Feed, Heard
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.shelf import Shelf
-
-LOOK_AGAIN_SECONDS = 1.0
 
 
 async def follow_session(shelf: Shelf, feed: Feed, session: SessionId, *, after: int | None) -> AsyncIterator[Record | Heard]:
@@ -57,12 +55,3 @@ async def _records_after(ledger: Ledger, cursor: int) -> list[Record]:
     found: list[Record] = []
     await ledger.journal.load(found.append, after=cursor)
     return found
-
-
-async def wait_for(watch: asyncio.Event) -> None:
-    """Until something may have changed, or it is time to look again: notices are hints."""
-    try:
-        async with asyncio.timeout(LOOK_AGAIN_SECONDS):
-            await watch.wait()
-    except TimeoutError:
-        return

@@ -23,9 +23,8 @@ from holdfast.errors import Busy, HoldfastError, Refused, Unusable
 from holdfast.ids import CallId, SessionId, TurnId
 from holdfast.ports.journal_store import Check
 from holdfast.runtime.accepting import Incoming, accepting, ensure_session, no_answer, refuse_unfit, written_as_json
-from holdfast.runtime.attempt import finish
+from holdfast.runtime.awaiting import finish, wait_for
 from holdfast.runtime.driver import Driver
-from holdfast.runtime.following import wait_for
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Ledger, Outcome
 from holdfast.runtime.looking import look

@@ -12,7 +12,7 @@ from holdfast.errors import Refused
 from holdfast.ids import JobId, job_id
 from holdfast.ports.journal_store import Check
 from holdfast.ports.tools import CannotBind, LaunchesJobs, OnOutput, Prepared, PreparedJob, ProcessFacts, ToolReturned
-from holdfast.runtime.attempt import finish
+from holdfast.runtime.awaiting import finish
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.jobs import hosted_here
 from holdfast.runtime.ledger import Ledger

@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError, Refused
 from holdfast.ids import ApprovalId, JobId, SessionId, session_id
 from holdfast.ports.journal_store import Record
 from holdfast.runtime import listing
-from holdfast.runtime.following import wait_for
+from holdfast.runtime.awaiting import wait_for
 from holdfast.runtime.job_call import cancel_and_tell
 from holdfast.runtime.job_reports import JobReport, ended_job_report, running_job_report
 from holdfast.runtime.jobs import ENDING_SECONDS, running_jobs

@@ -20,9 +20,8 @@ from holdfast.ports.jobs import JobSeen
 from holdfast.ports.journal_store import Check
 from holdfast.ports.tools import Prepared, ProcessFacts, ToolReturned
 from holdfast.runtime import listing
-from holdfast.runtime.attempt import finish
+from holdfast.runtime.awaiting import finish, wait_for
 from holdfast.runtime.feed import Feed
-from holdfast.runtime.following import wait_for
 from holdfast.runtime.ledger import Ledger, payload
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.world import World

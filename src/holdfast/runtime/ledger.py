@@ -17,7 +17,8 @@ from holdfast.errors import BrokenChain, NewerVersion, ReadOnly, Refused
 from holdfast.ids import TurnId
 from holdfast.ports.journal_store import Check, Draft, Head, Journal, Record, SealMark, Section
 from holdfast.ports.snapshots import KeepsSnapshots, Snapshot
-from holdfast.runtime.attempt import As, Attempt, Produced, finish
+from holdfast.runtime.attempt import As, Attempt, Produced
+from holdfast.runtime.awaiting import finish
 from holdfast.session import decide as deciding
 from holdfast.session.codec import decode, encode, half_a_character
 from holdfast.session.commands import SessionCommand

@@ -13,9 +13,10 @@ from holdfast.ids import SessionId, TurnId
 from holdfast.ports.journal_store import Check
 from holdfast.runtime import listing, reminding
 from holdfast.runtime.delegating import Delegation
-from holdfast.runtime.driver import Until, why_not
+from holdfast.runtime.driver import Until
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.jobs import JobKeeper
+from holdfast.runtime.lacking import why_not
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.patience import Patience
 from holdfast.runtime.reports import TurnReport

@@ -11,10 +11,10 @@ from contextlib import suppress
 from holdfast.errors import CannotDrive, HoldfastError
 from holdfast.ids import TurnId
 from holdfast.ports.journal_store import Check
+from holdfast.runtime.awaiting import the_one, wait_for
 from holdfast.runtime.delegating import Delegation
-from holdfast.runtime.driver import Driver, Until, the_one
+from holdfast.runtime.driver import Driver, Until
 from holdfast.runtime.feed import Feed
-from holdfast.runtime.following import wait_for
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.noting import Noting

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from holdfast.ids import CallId, TurnId
 from holdfast.ports.journal_store import Check
 from holdfast.ports.tools import CannotBind, Prepared, Tool, ToolReturned
-from holdfast.runtime.attempt import finish
+from holdfast.runtime.awaiting import finish
 from holdfast.runtime.feed import Feed
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.job_call import CANCELS_JOBS, prepared_cancel, run_as_job

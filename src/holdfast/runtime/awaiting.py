@@ -1,0 +1,49 @@
+"""
+Waiting, where `await` alone is not enough: to the end of something, whatever is cancelled meanwhile; until something may have changed; and side by side, for
+the one error of several that says what to do next.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from holdfast.errors import HoldfastError
+
+LOOK_AGAIN_SECONDS = 1.0  # notices are hints: a lost one costs at most this much
+
+
+async def finish(work: Coroutine[Any, Any, None] | asyncio.Future[None]) -> None:
+    """Await to the end, whatever is cancelled meanwhile. Then the cancellation goes on, unless there is an error to tell instead."""
+    task, ended = asyncio.ensure_future(work), asyncio.Event()
+    task.add_done_callback(lambda _: ended.set())
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await ended.wait()
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    task.result()
+    if cancelled is not None:
+        raise cancelled
+
+
+async def wait_for(watch: asyncio.Event) -> None:
+    """Until something may have changed, or it is time to look again: notices are hints."""
+    try:
+        async with asyncio.timeout(LOOK_AGAIN_SECONDS):
+            await watch.wait()
+    except TimeoutError:
+        return
+
+
+def the_one(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Of what went wrong side by side: the error that says what to do next, before its consequences."""
+    flat: list[BaseException] = []
+    stack: list[BaseException] = [errors]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, BaseExceptionGroup):
+            stack.extend(each.exceptions)
+        else:
+            flat.append(each)
+    return next((each for each in flat if isinstance(each, HoldfastError)), flat[0])

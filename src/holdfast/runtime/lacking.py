@@ -1,0 +1,52 @@
+"""
+Whether this process can drive a session on: it must be able to resolve the turn's model and agent, and every tool of the open batch.
+
+What it lacks is said in words. What it lacks only for another turn, or for one that waits for a person, hinders nothing.
+"""
+
+from holdfast.errors import Unusable
+from holdfast.runtime.looking import agent_tools, tool_for
+from holdfast.runtime.world import World
+from holdfast.session.state import CallStatus, SessionState, Turn
+
+
+def why_not(world: World, state: SessionState) -> str | None:
+    """What this process lacks to drive the session on, in words; None when it lacks nothing."""
+    running = state.turns.get(state.running) if state.running is not None else None
+    turns = [running] if running is not None else [turn for turn in state.turns.values() if not turn.waiting and not turn.only_waits]
+    for turn in turns:
+        if turn.loop == "foreign":
+            continue
+        if (lacking := _lacking(world, turn.agent, turn.model)) or (lacking := _lacking_tools(world, turn)):
+            return lacking
+    if running is None and state.queued:
+        return _lacking(world, state.queued[0].agent, state.queued[0].model)
+    return None
+
+
+def _lacking(world: World, agent: str, model: str) -> str | None:
+    try:
+        agent_tools(world, world.agent(agent))
+        world.model(model)
+    except Unusable as exc:
+        return exc.message
+    return None
+
+
+def _lacking_tools(world: World, turn: Turn) -> str | None:
+    undecided = (CallStatus.PROPOSED, CallStatus.FINISHED)
+    for call in turn.calls:
+        if call.status is CallStatus.DELEGATED:
+            if call.delegate is not None and not call.delegate.born and (lacking := _lacking_delegate(world, call.delegate.agent)):
+                return lacking
+        elif call.status not in undecided and tool_for(world, turn, call.tool) is None:
+            return f"the tool {call.tool!r} is not here"
+    return None
+
+
+def _lacking_delegate(world: World, agent: str) -> str | None:
+    """What is missing to bring a delegate into the world that was started and may not be there yet."""
+    try:
+        return _lacking(world, agent, world.agent(agent).model)
+    except Unusable as exc:
+        return exc.message

@@ -12,7 +12,6 @@ from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.looking import look
 from holdfast.runtime.world import World
-from holdfast.session.authority import TurnContext
 from holdfast.session.commands import NewDelegate, StartTool
 from holdfast.session.policy import Looked
 
@@ -30,8 +29,8 @@ async def start_delegate(
     if looked.definition is not None:
         new = delegation.new(turn, call_id, looked.definition)
         looked = _checked(world, looked, new.agent)
-    requester = turn.context.requester if isinstance(turn.context, TurnContext) else None
-    command = StartTool(turn=turn_id, looked=looked, policy=world.policy(), grants=await home.grants_of(requester, state), epoch=epoch, delegate=new)
+    grants = await home.grants_of(turn.context.requester, state)
+    command = StartTool(turn=turn_id, looked=looked, policy=world.policy(), grants=grants, epoch=epoch, delegate=new)
     await ledger.drive(command, check=Check.FENCE)
 
 

@@ -78,12 +78,11 @@ class Delegation:
         """Commit point: the session and its input come to be together. A crash before leaves nothing, after it a session that owes its turn."""
         agent = self._world.agent(child.agent)
         parent = self._parent_of(state, turn, child)
-        by = turn.context.requester if isinstance(turn.context, TurnContext) else None
         born = SessionBorn(
             session=child.session,
             instance=child.instance,
             origin="delegate",
-            by=by or "nobody",
+            by=turn.context.requester or "nobody",
             from_session=state.session,
             from_instance=state.instance,
             parent=parent,
@@ -297,7 +296,7 @@ class Delegation:
                     continue
                 await below.look()
                 for each in below.state.turns.values():
-                    found += [approval_report(below.session, below.instance, each, one.approval) for one in each.waiting if one.approval is not None]
+                    found += [approval_report(below.session, below.instance, each, asked) for asked in each.open_approvals]
                     found += await self.prompts_below(each)
         return tuple(found)
 

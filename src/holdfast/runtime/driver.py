@@ -32,7 +32,6 @@ from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.tool_call import Ready, get_ready, run_tool, see_through, starts_alone, starts_at_once
 from holdfast.runtime.waiting import prompts_open
 from holdfast.runtime.world import World
-from holdfast.session.authority import TurnContext
 from holdfast.session.commands import (
     EndTurn,
     Expire,
@@ -439,8 +438,7 @@ class Driver:
         for index, call in enumerate(calls):
             refused = Looked(call=call.call, problem=("secret", "its arguments hold a secret"))
             looked.append(refused if index in secret else await look(self._world, state, turn, call))
-        requester = turn.context.requester if isinstance(turn.context, TurnContext) else None
-        return Found(tuple(looked), await self._home.grants_of(requester, state))
+        return Found(tuple(looked), await self._home.grants_of(turn.context.requester, state))
 
     async def _decide_calls(self, state: SessionState, turn_id: TurnId, calls: tuple[CallId, ...]) -> None:
         turn = state.turns[turn_id]

@@ -35,7 +35,6 @@ from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import turn_report
 from holdfast.runtime.waiting import prompts_open
 from holdfast.runtime.world import World
-from holdfast.session.authority import TurnContext
 from holdfast.session.commands import Cancel, DecideCalls, EndTurn, FailTurn, FinishCall, ParkTurn, ProposeCalls, ResumeTurn, StartTool, StartTurn
 from holdfast.session.decide_inputs import OnlyAnAnswerWord
 from holdfast.session.messages import ProposedCall
@@ -121,7 +120,7 @@ class ForeignTurn:
         await self._driver.deliver_owed()
 
     async def _grants(self, turn: Turn) -> tuple[Any, ...]:
-        return await self._home.grants_of(turn.context.requester if isinstance(turn.context, TurnContext) else None, self._ledger.state)
+        return await self._home.grants_of(turn.context.requester, self._ledger.state)
 
     async def _start(self, call: Call) -> Gate:
         turn = self._open()

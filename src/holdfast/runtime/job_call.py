@@ -73,12 +73,11 @@ async def _submit(
 
     A crash before it: nothing ran, and the call is asked about or started anew. A crash after it, before the job is let go: it is found gone, and is in doubt.
     """
-    requester = turn.context.requester if isinstance(turn.context, TurnContext) else None
     command = StartTool(
         turn=turn.turn,
         looked=looked,
         policy=world.policy(),
-        grants=await home.grants_of(requester, ledger.state),
+        grants=await home.grants_of(turn.context.requester, ledger.state),
         epoch=epoch,
         process=plan.process if plan is not None and plan.host == "process" else None,
         job=plan,

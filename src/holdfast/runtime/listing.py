@@ -62,7 +62,7 @@ def note(world: World, ledger: Ledger) -> IndexRow:
     """Tell the index where a session stands."""
     state = ledger.state
     reports = prompts_of(ledger)
-    expiries = [call.approval.asked.expires_at for turn in state.turns.values() for call in turn.waiting if call.approval is not None]
+    expiries = [each.asked.expires_at for turn in state.turns.values() for each in turn.open_approvals]
     row = IndexRow(
         session=ledger.session,
         instance=ledger.instance,

@@ -4,20 +4,19 @@ from collections.abc import Iterator
 
 from holdfast.ids import TurnId
 from holdfast.runtime.ledger import Ending, Ledger, record_at
+from holdfast.runtime.reminding import reports_of
 from holdfast.runtime.reports import (
     DelegateReport,
     DeliveryReport,
     ErrorReport,
     ParentReport,
     RecallReport,
-    ReminderReport,
     RunningJob,
     SealedReport,
     SessionReport,
     TurnReport,
     approval_report,
     iso,
-    reminder_report,
 )
 from holdfast.session.authority import TurnContext
 from holdfast.session.codec import decode
@@ -47,7 +46,7 @@ async def turn_report(ledger: Ledger, turn: TurnId | None) -> TurnReport:
 
 def _open(ledger: Ledger, turn: Turn) -> TurnReport:
     waiting = turn.phase is Phase.PARKED and bool(turn.waiting)
-    asked = [approval_report(ledger.session, ledger.instance, turn, call.approval) for call in turn.waiting if call.approval is not None]
+    asked = [approval_report(ledger.session, ledger.instance, turn, each) for each in turn.open_approvals]
     return TurnReport(
         session=ledger.session,
         turn=turn.turn,
@@ -109,7 +108,7 @@ def phase_of(state: SessionState) -> str:
 
 async def session_report(ledger: Ledger, *, now: int) -> SessionReport:
     state, mark = ledger.state, ledger.journal.sealed
-    asked = [] if mark is not None else [call.approval.asked for turn in state.turns.values() for call in turn.waiting if call.approval is not None]
+    asked = [] if mark is not None else [each.asked for turn in state.turns.values() for each in turn.open_approvals]
     expired = sum(now >= each.expires_at for each in asked)
     return SessionReport(
         session=ledger.session,
@@ -130,16 +129,11 @@ async def session_report(ledger: Ledger, *, now: int) -> SessionReport:
         expired=expired,
         deliveries=tuple(_deliveries(state)),
         memory=tuple(RecallReport(turn=each.turn, items=each.items, degraded=each.degraded) for each in state.recalls),
-        reminders=() if mark is not None else tuple(_reminders(ledger)),
+        reminders=() if mark is not None else reports_of(ledger.session, state),
         parent=_parent(state),
         delegates=tuple(_delegates(state)),
         jobs=tuple(_jobs(state)),
     )
-
-
-def _reminders(ledger: Ledger) -> Iterator[ReminderReport]:
-    for each in sorted(ledger.state.reminders.values(), key=lambda each: (each.next_at, each.reminder)):
-        yield reminder_report(ledger.session, ledger.instance, each)
 
 
 def _parent(state: SessionState) -> ParentReport | None:

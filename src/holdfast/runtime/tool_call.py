@@ -20,7 +20,6 @@ from holdfast.runtime.ledger import Ledger, payload
 from holdfast.runtime.looking import is_delegate, look, scene_of, tool_for
 from holdfast.runtime.reminding import ReminderWork
 from holdfast.runtime.world import World
-from holdfast.session.authority import TurnContext
 from holdfast.session.commands import FinishCall, ParkTurn, StartModelCall, StartTool
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.policy import Looked, Policy
@@ -55,8 +54,7 @@ async def run_tool(world: World, ledger: Ledger, home: HomeLedger, feed: Feed, t
     if looked.background:
         await run_as_job(world, ledger, home, turn, call, looked, epoch)
         return
-    requester = turn.context.requester if isinstance(turn.context, TurnContext) else None
-    ready = await get_ready(world, ledger, turn, call, looked, await home.grants_of(requester, ledger.state), epoch)
+    ready = await get_ready(world, ledger, turn, call, looked, await home.grants_of(turn.context.requester, ledger.state), epoch)
     run: int | None = None
     try:
         outcome = await ledger.drive(ready.start(world.policy()), check=Check.FENCE)

@@ -21,24 +21,18 @@ def prompts_of(ledger: Ledger) -> Sequence[ApprovalReport]:
     """Every prompt that waits for an answer here; of a sealed session none does."""
     if not ledger.state.approvals or ledger.journal.sealed is not None:
         return ()
-    return [
-        approval_report(ledger.session, ledger.instance, turn, call.approval)
-        for turn in ledger.state.turns.values()
-        for call in turn.waiting
-        if call.approval is not None
-    ]
+    return [approval_report(ledger.session, ledger.instance, turn, each) for turn in ledger.state.turns.values() for each in turn.open_approvals]
 
 
 def prompts_open(state: SessionState) -> frozenset[ApprovalId]:
     if not state.approvals:
         return frozenset()  # none was asked for in any open turn
-    return frozenset(call.approval.asked.approval for turn in state.turns.values() for call in turn.waiting if call.approval is not None)
+    return frozenset(each.asked.approval for turn in state.turns.values() for each in turn.open_approvals)
 
 
 def has_expired(state: SessionState, now: int) -> bool:
     """Whether any prompt's time is over. Now is never before the last record."""
-    waiting = (call.approval for turn in state.turns.values() for call in turn.waiting)
-    return any(approval is not None and max(now, state.at) >= approval.asked.expires_at for approval in waiting)
+    return any(max(now, state.at) >= each.asked.expires_at for turn in state.turns.values() for each in turn.open_approvals)
 
 
 def prompt_end(state: SessionState, approval: ApprovalId) -> PromptEnd | None:

@@ -171,6 +171,11 @@ class LostContext(msgspec.Struct, frozen=True):
     field: str | None = None
     legacy: bool = False  # from before contexts existed: whoever answers is told that it expired
 
+    @property
+    def requester(self) -> None:
+        """Nobody is known to have asked."""
+        return
+
 
 def context_from_source(
     source: MessageSource | None, *, session: SessionId, instance: InstanceId, turn: TurnId, workspace: Workspace | None

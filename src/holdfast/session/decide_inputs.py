@@ -152,7 +152,7 @@ def _standing(turn: Turn, now: int) -> list[Approval]:
     """Prompts that an answer could still reach. One past its time is closed by expiry, and by nothing else."""
     if turn.cancelled_by is not None or turn.superseded_by is not None:
         return []
-    return [call.approval for call in turn.waiting if call.approval is not None and now < call.approval.asked.expires_at]
+    return [each for each in turn.open_approvals if now < each.asked.expires_at]
 
 
 def _replaced(state: SessionState, command: AcceptInput, context: TurnContext, now: int) -> tuple[Turn, ...]:

@@ -3,7 +3,7 @@
 from holdfast import limits
 from holdfast.errors import Refused
 from holdfast.ids import CallId, TurnId, call_id
-from holdfast.session.authority import LostContext, TurnContext
+from holdfast.session.authority import LostContext
 from holdfast.session.closing import owed_result, superseding
 from holdfast.session.commands import Cancel, EndTurn, FailTurn, ParkTurn, ResumeTurn, StartModelCall, TakeAnswer, TakeFailure
 from holdfast.session.decided import NOTHING, Decided
@@ -230,7 +230,7 @@ def cancel(state: SessionState, command: Cancel) -> Decided:
     asked_for = None if command.turn is None else find_turn(state, command.turn)
     wanted = [turn for turn in state.turns.values() if command.turn is None or turn is asked_for]
     wanted = [turn for turn in wanted if turn.cancelled_by is None and turn.superseded_by is None]
-    mine = [turn for turn in wanted if command.may_all or _is_requester(turn, command.by)]
+    mine = [turn for turn in wanted if command.may_all or turn.context.requester == command.by]
     if wanted and not mine:
         return _may_not_cancel(command)
     events: list[SessionEvent] = []
@@ -259,8 +259,7 @@ def cancelling(turn: Turn, by: str, *, ended: CallId | None = None) -> list[Sess
 
 def _not_begun(queued: Input, command: Cancel) -> Decided:
     """A message that still waits in the queue: it is dropped, and its turn never begins."""
-    mine = isinstance(queued.context, TurnContext) and queued.context.requester == command.by
-    if not (mine or command.may_all):
+    if queued.context.requester != command.by and not command.may_all:
         return _may_not_cancel(command)
     return Decided((InputDropped(input=queued.input, reason=f"cancelled by {command.by}"),), outcome=(queued.turn,))
 
@@ -268,7 +267,3 @@ def _not_begun(queued: Input, command: Cancel) -> Decided:
 def _may_not_cancel(command: Cancel) -> Decided:
     message = f"{command.by} did not ask for what runs here, and may not cancel it"
     return Decided(refusal=Refused(message, code="no_authority", hint="the requester, the operator or an admin may"))
-
-
-def _is_requester(turn: Turn, person: str) -> bool:
-    return isinstance(turn.context, TurnContext) and turn.context.requester == person

@@ -62,13 +62,13 @@ def _speaker(state: SessionState, accepted: Input) -> str | None:
     """A delegate's task is the words of an agent, whoever's request they serve."""
     if accepted.kind == "delegate" and state.parent is not None:
         return f"the agent {state.parent.path[-2]}" if len(state.parent.path) > 1 else None
-    return accepted.context.requester if isinstance(accepted.context, TurnContext) else None
+    return accepted.context.requester
 
 
 def _one_line(parked: Turn, reader: TurnContext | LostContext) -> str:
     """What another turn may know of a parked one: who waits, only behind the same boundary; never what for."""
     same = isinstance(parked.context, TurnContext) and isinstance(reader, TurnContext) and parked.context.boundary == reader.boundary
-    who = f" of {parked.context.requester}" if same and isinstance(parked.context, TurnContext) else ""
+    who = f" of {parked.context.requester}" if same else ""
     return f"(Another request{who} in this conversation waits for a person's answer.)"
 
 

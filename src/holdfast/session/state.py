@@ -207,6 +207,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return tuple([call for call in self.calls if call.status is CallStatus.WAITING and not call.owes_result])
 
     @property
+    def open_approvals(self) -> tuple[Approval, ...]:
+        """Prompts that wait for an answer."""
+        return tuple([call.approval for call in self.waiting if call.approval is not None])
+
+    @property
     def delegated(self) -> tuple[Call, ...]:
         """Calls that a delegate works on."""
         return tuple([call for call in self.calls if call.status is CallStatus.DELEGATED])

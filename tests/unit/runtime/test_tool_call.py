@@ -9,6 +9,7 @@ import pytest
 from holdfast.errors import Unusable
 from holdfast.ids import CallId, TurnId
 from holdfast.runtime import tool_call
+from holdfast.session.authority import LostContext
 from holdfast.session.policy import Looked
 
 
@@ -40,7 +41,7 @@ def test_what_is_ready_is_given_up_when_the_settings_can_not_be_read_any_more(mo
 
     monkeypatch.setattr(tool_call, "_prepared", prepared)
     monkeypatch.setattr(tool_call, "look", look)
-    turn = SimpleNamespace(turn=TurnId("t1"), context=None)
+    turn = SimpleNamespace(turn=TurnId("t1"), context=LostContext("for the test"))
     state = SimpleNamespace(turns={turn.turn: turn}, open_call=lambda *_: SimpleNamespace(call=CallId("c-1")))
     world: Any = SimpleNamespace(policy=policy)
     ledger: Any = SimpleNamespace(state=state, drive=None)

@@ -159,14 +159,6 @@ class LazyTools:
             self._spare.close()
 
 
-def _provider_keys(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Values of the variables that hold providers' keys, whether or not a model of theirs is used."""
-    from holdfast.adapters.models.providers import PROVIDERS
-
-    names = {name for provider in PROVIDERS.values() for name in provider.keys if "KEY" in name or "TOKEN" in name}
-    return tuple(value for name in sorted(names) if (value := environment.get(name)))
-
-
 def delegates_of(agents: Iterable[AgentSpec]) -> tuple[str, ...]:
     """Everybody that some agent hands tasks to; each must be there, and have a name that a model can call."""
     known = {agent.name: agent for agent in agents}
@@ -200,6 +192,7 @@ async def open_service(
 
     `lasting` is for a process that stays, and may keep things ready for the next call.
     """
+    from holdfast.adapters.models.providers import SECRETS
     from holdfast.adapters.tools.job_files import JobFiles
     from holdfast.runtime.service import Service
 
@@ -228,7 +221,7 @@ async def open_service(
         compaction=lambda: source.now().compaction(),
         folder_identity=folder_identity,
         home=str(home),
-        secrets=(*settings.secret_values(os.environ), *_provider_keys(os.environ)),
+        secrets=settings.secret_values(os.environ, beside=SECRETS),
         tool_timeout_seconds=settings.tool_timeout_seconds,
         jobs=JobFiles(home),
     )

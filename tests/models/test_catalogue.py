@@ -1,11 +1,14 @@
 """From names to models: cheap, lazy, and with a next step wherever a name can't be used."""
 
 import asyncio
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_ai import providers
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel as ForeignTestModel
@@ -13,13 +16,14 @@ from pydantic_ai.providers import infer_provider_class
 
 from holdfast.adapters.models import catalogue as module
 from holdfast.adapters.models.catalogue import Catalogue
-from holdfast.adapters.models.providers import PROVIDERS
+from holdfast.adapters.models.providers import PROVIDERS, SECRETS
 from holdfast.errors import Unusable
 from holdfast.ports.model import ModelFailed, ModelRequest
 from holdfast.runtime.model_call import ask_model
 from holdfast.runtime.world import ModelTimes
 from holdfast.session.messages import ProposedCall, UserMessage
 from holdfast.testing.models import ScriptModel
+from holdfast.wiring import open_service
 
 HELLO = ModelRequest(instructions="Be kind.", messages=(UserMessage("hello", "alice"),))
 
@@ -81,6 +85,22 @@ def test_every_provider_of_the_table_is_one_that_pydantic_ai_knows(name: str) ->
         infer_provider_class(name)
     except ImportError as exc:
         assert PROVIDERS[name].extra in str(exc)  # noqa: PT017 - known, and its package is not installed
+
+
+def test_every_secret_that_a_provider_looks_for_is_held_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S1, also for those that need none to be tried: as many as Pydantic AI's own modules name, and Amazon's, which its SDK reads."""
+    modules = [Path(providers.__file__).parent / f"{name.replace('-', '_')}.py" for name in PROVIDERS]
+    named = {each for module in modules if module.exists() for each in re.findall(r"'([A-Z][A-Z0-9_]*(?:KEY|TOKEN)[A-Z0-9_]*)'", module.read_text())}
+    assert {"VLLM_API_KEY", "OLLAMA_API_KEY", "AWS_BEARER_TOKEN_BEDROCK", "GROQ_API_KEY"} < named
+    assert named - set(SECRETS) == set()
+    for each in SECRETS:
+        monkeypatch.setenv(each, f"secret of {each}")
+
+    async def held_back() -> set[str]:
+        async with open_service(tmp_path / "home") as service:
+            return set(service.world.secrets)
+
+    assert asyncio.run(held_back()) >= {f"secret of {each}" for each in (*named, "AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY")}
 
 
 @pytest.mark.parametrize("name", ["openai:gpt-5", "anthropic:claude-opus-5"])

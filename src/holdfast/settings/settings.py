@@ -19,21 +19,6 @@ DEFAULT_AGENT = "assistant"
 DEFAULT_MODEL = "demo"
 LOCAL = "local"
 
-# Held back whether or not settings name them.
-PROVIDER_KEYS = (
-    "ANTHROPIC_API_KEY",
-    "AZURE_OPENAI_API_KEY",
-    "CO_API_KEY",
-    "GEMINI_API_KEY",
-    "GOOGLE_API_KEY",
-    "GROQ_API_KEY",
-    "HF_TOKEN",
-    "MISTRAL_API_KEY",
-    "OLLAMA_API_KEY",
-    "OPENAI_API_KEY",
-    "OPENROUTER_API_KEY",
-)
-
 _MICRO = 1_000_000
 
 
@@ -124,9 +109,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 return name
         return identity if channel == LOCAL and identity not in self.people else None
 
-    def secret_values(self, environment: Mapping[str, str]) -> tuple[str, ...]:
-        """What may appear nowhere: the values of the named variables, and the providers' keys."""
-        names = dict.fromkeys((*self.secret_names, *PROVIDER_KEYS))
+    def secret_values(self, environment: Mapping[str, str], *, beside: Iterable[str] = ()) -> tuple[str, ...]:
+        """What may appear nowhere: the values of the variables that settings name, and of those `beside`."""
+        names = dict.fromkeys((*self.secret_names, *beside))
         return tuple(environment[name] for name in names if environment.get(name))
 
     def unknown_tools(self, known: Iterable[str]) -> tuple[str, ...]:

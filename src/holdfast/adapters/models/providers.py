@@ -1,8 +1,8 @@
 """
 The providers that Pydantic AI speaks to: what each needs here, so that a missing part is told without importing any of them.
 
-`package` is the SDK it imports, `extra` the name of Pydantic AI's extra that installs it, `keys` the variables of which one must be set.
-A provider with no `keys` finds its credentials in other ways, and says so when it is called.
+`package` is the SDK it imports, `extra` the name of Pydantic AI's extra that installs it, `keys` the variables of which one must be set, `more` those that may hold a
+secret besides. A provider with no `keys` finds its credentials in other ways, and says so when it is called.
 """
 
 from typing import NamedTuple
@@ -14,10 +14,11 @@ class Provider(NamedTuple):
     package: str
     extra: str
     keys: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
 
 
-def openai_compatible(*keys: str) -> Provider:
-    return Provider("openai", "openai", keys)
+def openai_compatible(*keys: str, more: tuple[str, ...] = ()) -> Provider:
+    return Provider("openai", "openai", keys, more)
 
 
 # A local OpenAI-compatible server needs an address instead of a key.
@@ -26,8 +27,8 @@ OPENAI = openai_compatible("OPENAI_API_KEY", "OPENAI_BASE_URL")
 PROVIDERS: dict[str, Provider] = {
     "alibaba": openai_compatible("ALIBABA_API_KEY", "DASHSCOPE_API_KEY"),
     "anthropic": Provider("anthropic", "anthropic", ("ANTHROPIC_API_KEY",)),
-    "azure": openai_compatible("AZURE_OPENAI_API_KEY"),
-    "bedrock": Provider("boto3", "bedrock"),
+    "azure": openai_compatible("AZURE_OPENAI_API_KEY", more=("AZURE_VOICELIVE_API_KEY",)),
+    "bedrock": Provider("boto3", "bedrock", more=("AWS_BEARER_TOKEN_BEDROCK", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")),
     "cerebras": openai_compatible("CEREBRAS_API_KEY"),
     "cohere": Provider("cohere", "cohere", ("CO_API_KEY",)),
     "deepseek": openai_compatible("DEEPSEEK_API_KEY"),
@@ -41,7 +42,7 @@ PROVIDERS: dict[str, Provider] = {
     "mistral": Provider("mistralai", "mistral", ("MISTRAL_API_KEY",)),
     "moonshotai": openai_compatible("MOONSHOTAI_API_KEY"),
     "nebius": openai_compatible("NEBIUS_API_KEY"),
-    "ollama": openai_compatible("OLLAMA_BASE_URL"),
+    "ollama": openai_compatible("OLLAMA_BASE_URL", more=("OLLAMA_API_KEY",)),
     "openai": OPENAI,
     "openai-chat": OPENAI,
     "openai-responses": OPENAI,
@@ -50,7 +51,11 @@ PROVIDERS: dict[str, Provider] = {
     "sambanova": openai_compatible("SAMBANOVA_API_KEY"),
     "together": openai_compatible("TOGETHER_API_KEY"),
     "vercel": openai_compatible("VERCEL_AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN"),
-    "vllm": openai_compatible("VLLM_BASE_URL"),
+    "vllm": openai_compatible("VLLM_BASE_URL", more=("VLLM_API_KEY",)),
     "xai": Provider("xai_sdk", "xai", ("XAI_API_KEY",)),
     "zai": openai_compatible("ZAI_API_KEY"),
 }
+
+SECRETS = tuple(
+    sorted({name for each in PROVIDERS.values() for name in (*each.keys, *each.more) if "KEY" in name or "TOKEN" in name})
+)  # S1: their values appear nowhere, whether or not a model of theirs is used

@@ -1,6 +1,7 @@
 """File tools: inside the workspace by identity, never in the home, whole or not at all."""
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -292,3 +293,25 @@ def test_the_home_and_the_memory_of_processes_are_refused_at_once_wherever_they_
         with pytest.raises(CannotBind) as caught:
             read_file().bind(read_file().validate(encode(path=path)), place.scene())
         assert caught.value.code == "hard_deny"
+
+
+@pytest.mark.parametrize("unreadable", ["", "inner"])
+def test_a_folder_that_can_not_be_listed_keeps_no_descriptor_open(place: Any, run: Any, monkeypatch: pytest.MonkeyPatch, unreadable: str) -> None:
+    """A server searches for years."""
+    (place.workspace / "inner").mkdir()
+    (place.workspace / "inner" / "a.txt").write_text("needle\n")
+    (place.workspace / "b.txt").write_text("needle\n")
+    refused = (place.workspace / unreadable).stat().st_ino
+    listdir = os.listdir
+
+    def refuses(folder: Any) -> list[str]:
+        if isinstance(folder, int) and os.fstat(folder).st_ino == refused:
+            raise OSError(errno.EIO, "Input/output error")
+        return listdir(folder)
+
+    run(search_files(), place.scene(), pattern="needle")  # threads and what they keep are there now
+    before = len(listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, "listdir", refuses)
+    returned = run(search_files(), place.scene(), pattern="needle")
+    assert (returned.outcome, returned.text) == (("ok", "b.txt:1: needle") if unreadable else ("error", "[Errno 5] Input/output error"))
+    assert len(listdir("/proc/self/fd")) <= before

@@ -110,10 +110,15 @@ def _try_to_open(place: Place, what: str) -> None:
             raise
 
 
-def _read(values: Values, binding: Binding, scene: Scene) -> str:
+def _bound_place(values: Values, binding: Binding, scene: Scene) -> Place:
     place = locate(values["path"], scene)
     if place.path != binding.path:
         raise ToolFailed(f"{values['path']} leads elsewhere than it did when this was decided")
+    return place
+
+
+def _read(values: Values, binding: Binding, scene: Scene) -> str:
+    place = _bound_place(values, binding, scene)
     fd = open_file(place.path, place.guard)
     with os.fdopen(fd, "rb") as file:
         raw = file.read(limits.TOOL_OUTPUT_KEPT_BYTES + 1)
@@ -126,9 +131,7 @@ def _read(values: Values, binding: Binding, scene: Scene) -> str:
 
 
 def _list(values: Values, binding: Binding, scene: Scene) -> str:
-    place = locate(values["path"], scene)
-    if place.path != binding.path:
-        raise ToolFailed(f"{values['path']} leads elsewhere than it did when this was decided")
+    place = _bound_place(values, binding, scene)
     fd = _readable(open_folder(place.path, place.guard))
     try:
         names = sorted(os.listdir(fd))  # noqa: PTH208  by descriptor
@@ -154,9 +157,7 @@ def _entry(name: str, folder_fd: int) -> str:
 
 
 def _search(values: Values, binding: Binding, scene: Scene) -> str:
-    place = locate(values["path"], scene)
-    if place.path != binding.path:
-        raise ToolFailed(f"{values['path']} leads elsewhere than it did when this was decided")
+    place = _bound_place(values, binding, scene)
     needle = values["pattern"].encode()
     hits: list[str] = []
     files = read_bytes = 0
@@ -194,8 +195,9 @@ def _hits(name: str, raw: bytes, needle: bytes, *, limit: int) -> list[str]:
 
 def _files_below(root_fd: int, guard: Guarded | None) -> Iterator[tuple[str, int]]:
     """(name below the root, descriptor that the caller closes), in order of names. Links are not followed, the home not entered."""
-    stack: list[tuple[str, int, list[str]]] = [("", root_fd, sorted(os.listdir(root_fd), reverse=True))]
+    stack: list[tuple[str, int, list[str]]] = [("", root_fd, [])]
     try:
+        stack[0][2].extend(_last_first(root_fd))
         while stack:
             prefix, folder_fd, names = stack[-1]
             if not names:
@@ -209,10 +211,9 @@ def _files_below(root_fd: int, guard: Guarded | None) -> Iterator[tuple[str, int
                     if name in _SKIPPED_FOLDERS or len(stack) >= _SEARCH_DEPTH_MAX:
                         continue
                     fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder_fd)
-                    if guard is not None and guard.holds(fd):
-                        os.close(fd)
-                        continue
-                    stack.append((f"{prefix}{_plain_name(name)}/", fd, sorted(os.listdir(fd), reverse=True)))  # noqa: PTH208
+                    stack.append((f"{prefix}{_plain_name(name)}/", fd, []))  # whatever happens now, it is closed
+                    if guard is None or not guard.holds(fd):
+                        stack[-1][2].extend(_last_first(fd))
                 elif stat.S_ISREG(facts.st_mode):
                     yield f"{prefix}{_plain_name(name)}", os.open(name, _READ_FLAGS, dir_fd=folder_fd)
             except OSError:
@@ -220,6 +221,11 @@ def _files_below(root_fd: int, guard: Guarded | None) -> Iterator[tuple[str, int
     finally:
         for _, fd, _ in stack:
             os.close(fd)
+
+
+def _last_first(folder_fd: int) -> list[str]:
+    """Names to be taken from the end."""
+    return sorted(os.listdir(folder_fd), reverse=True)  # noqa: PTH208  by descriptor
 
 
 def _readable(path_fd: int) -> int:

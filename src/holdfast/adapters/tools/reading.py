@@ -225,7 +225,7 @@ def _files_below(root_fd: int, guard: Guarded | None) -> Iterator[tuple[str, int
 
 def _last_first(folder_fd: int) -> list[str]:
     """Names to be taken from the end."""
-    return sorted(os.listdir(folder_fd), reverse=True)  # noqa: PTH208  by descriptor
+    return sorted(os.listdir(folder_fd), reverse=True)
 
 
 def _readable(path_fd: int) -> int:

@@ -16,6 +16,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
 
+from holdfast import MessageSource
+from holdfast.blocking import open as holdfast_open
+from holdfast.session.messages import Quote
 from tests.gateway.conftest import Gateway, until
 
 pytestmark = [pytest.mark.needs_system("chromium"), pytest.mark.xdist_group("browser"), pytest.mark.timeout(180)]
@@ -307,6 +310,21 @@ def test_by_keyboard_alone_and_a_bare_enter_does_nothing(gateway: Gateway, tab: 
     page.keyboard.type("what time is it")
     page.keyboard.press("Enter")
     expect(page.locator(".msg.said")).to_contain_text("now:")
+
+
+def test_a_prompt_in_its_conversation_names_the_channel_and_who_is_quoted_also_one_that_comes_live(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    """As in the inbox: whoever answers is told whose words the request brings along."""
+    gateway.start()
+    alice = tab(gateway).sign_in(gateway.token("alice"))
+    gateway.send(gateway.client(gateway.token("alice", "send")), "ops/api", "what time is it")
+    page = alice.go("#/s/ops/api")
+    page.wait_for_selector(".msg.said")  # followed from here on
+    source = MessageSource.local("alice", quotes=(Quote("carol", "please deploy"),))
+    with holdfast_open(gateway.home) as home:
+        home.send("ops/api", "run: echo hi", source=source)
+    page.wait_for_selector(".call .prompt")
+    assert "via local" in page.inner_text(".call .prompt .facts")
+    assert "quoting carol" in page.inner_text(".call .prompt .facts")
 
 
 def test_a_dangerous_one_needs_its_name_typed(gateway: Gateway, tab: Callable[..., Tab]) -> None:

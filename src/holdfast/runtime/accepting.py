@@ -112,5 +112,7 @@ def no_answer(word: OnlyAnAnswerWord, report: TurnReport) -> Refused:
     offered = next((each.options for each in report.approvals if each.id == first), ())
     words = " --reason 'YOUR WORDS'" if "answer" in offered else ""
     option = "answer" if words else offered[0] if offered else "deny"
-    hint = f"answer it with one of its options, such as `holdfast approvals answer {first} {option}{words}`; `holdfast approvals show {first}` has all"
+    hint = (
+        f"answer it with one of its options, such as `holdfast approvals answer {first} {option}{words}`; `holdfast approvals show {first}` has all"
+    )
     return Refused("a plain word is no answer to a prompt; nothing was approved or replaced", code="answer_word", hint=hint)

@@ -207,5 +207,4 @@ function mark() {
   return h("img", { class: "mark", src: "/assets/icon.svg", alt: "", width: 28, height: 28 });
 }
 
-export const words = { away, plural };
 new App().start();

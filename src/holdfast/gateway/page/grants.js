@@ -42,7 +42,7 @@ export class Grants {
     } catch (error) {
       this.status.textContent = told(error);
     }
-    await this.refresh();
+    await this.refresh().catch(() => {});  // a server that is away is told on every view
     this.heading.focus();
   }
 

@@ -104,8 +104,8 @@ export class Inbox {
     const others = [...this.cards.values()].filter((card) => !card.mine && !card.over);
     for (const card of mine) if (card.node.parentNode !== this.list) this.list.append(card.node);
     for (const card of others) if (card.node.parentNode !== this.rest) this.rest.append(card.node);
-    for (const card of this.cards.values()) if (!card.mine && card.over) card.node.remove();
-    if (!mine.some((card) => card.open && !card.over) && !mine.some((card) => card.open && card.over)) this.waiting[0]?.show(true);
+    for (const [id, card] of this.cards) if (!card.mine && card.over) { card.node.remove(); this.cards.delete(id); }
+    if (!mine.some((card) => card.open)) this.waiting[0]?.show(true);
     const count = this.waiting.length;
     this.heading.textContent = count ? `${plural(count, "prompt waits", "prompts wait")} for you` : this.known ? "Nothing waits for you" : "What waits for you";
     this.empty.hidden = mine.length > 0 || !this.known;

@@ -216,8 +216,7 @@ export class PromptCard {
   }
 
   refused(error) {
-    const gone = [404, 409, 410, 423].includes(error.status) && error.code !== "plan_changed";
-    if (gone && error.code !== "dedup_conflict") {
+    if ([404, 409, 410, 423].includes(error.status) && !["plan_changed", "dedup_conflict"].includes(error.code)) {
       this.over = { short: "closed", text: told(error), good: false };
       say(this.over.text, { urgent: true });
       this.draw();

@@ -6,8 +6,6 @@ export class Story {
     this.turns = new Map();   // in the order they were asked
     this.inputs = new Map();  // input id -> turn
     this.notes = [];
-    this.head = 0;
-    this.people = new Set();
   }
 
   turn(id) {
@@ -32,27 +30,28 @@ export class Story {
 
   delta(piece) {
     const turn = this.turns.get(piece.turn);
-    if (!turn) return null;
+    if (!turn) return;
     if (piece.kind === "text") {
-      if (turn.open?.kind !== "thinking") return turn;  // late: the record of what was said has come before it
+      if (turn.open?.kind !== "thinking") return;  // late: the record of what was said has come before it
       if (!turn.streaming) { turn.streaming = { kind: "said", text: "", live: true }; turn.items.push(turn.streaming); }
       turn.streaming.text += piece.text;
     } else if (piece.call && turn.calls.has(piece.call)) {
       const call = turn.calls.get(piece.call);
       call.output = (call.output + piece.text).slice(-20000);
     }
-    return turn;
   }
 
-  // One record. Returns the turn it moved, if any.
+  // The record of what was said in pieces says it whole, or there is none.
+  forgetPieces(turn) {
+    if (turn.streaming) { turn.items.splice(turn.items.indexOf(turn.streaming), 1); turn.streaming = null; }
+  }
+
+  // One record. A kind that nothing is shown of has no method here.
   take(record) {
-    this.head = record.seq;
     const { body, at, type } = record;
-    if (type === "input_accepted") return this.input(body, at);
-    if (!body.turn) { this.note(record); return null; }
-    const turn = this.turn(body.turn);
-    (this[type] || this.other).call(this, turn, body, at, type);
-    return turn;
+    if (type === "input_accepted") this.input(body, at);
+    else if (!body.turn) this.note(record);
+    else this[type]?.(this.turn(body.turn), body, at);
   }
 
   input(body, at) {
@@ -60,19 +59,19 @@ export class Story {
     const context = body.context || {};
     turn.requester = context.requester || null;
     turn.circle = context.boundary || context.audience || null;
+    turn.channel = context.channel || null;
+    turn.quoted = context.quoted_speakers || [];
     turn.startedAt = turn.startedAt ?? at;
-    if (turn.requester) this.people.add(turn.requester);
     this.inputs.set(body.input, turn.id);
     if (body.kind === "job") {
       turn.items.push({ kind: "report", text: body.text, at });
       this.mark(turn, "asked", at, "a job ended");
-      return turn;
+      return;
     }
     const speaks = { delegate: "an agent", reminder: "a reminder" }[body.kind];
     const who = speaks ? `${speaks}, for ${turn.requester || "nobody known"}` : turn.requester;
-    turn.items.push({ kind: "asked", who, channel: context.channel, text: body.text, at, quotes: body.quotes || [] });
+    turn.items.push({ kind: "asked", who, text: body.text, at, quotes: body.quotes || [] });
     this.mark(turn, "asked", at, `${who || "somebody"} asked`);
-    return turn;
   }
 
   note(record) {
@@ -83,10 +82,8 @@ export class Story {
       reminder_cancelled: record.body.reason ? `A reminder was dropped: ${record.body.reason}` : `${record.body.by} cancelled a reminder.`,
       model_given: `From here on the model is ${record.body.model}.`,
     }[record.type];
-    if (words) this.notes.push({ kind: "note", text: words, at: record.at, seq: record.seq });
+    if (words) this.notes.push({ kind: "note", text: words, at: record.at });
   }
-
-  other() {}
 
   turn_started(turn, body, at) {
     for (const input of body.inputs || []) {
@@ -107,11 +104,11 @@ export class Story {
     if (body.degraded) turn.items.push({ kind: "note", text: `Not everything could be recalled: ${body.degraded}.`, at });
   }
 
-  model_call_started(turn, body, at) { this.stretch(turn, "thinking", at, "thinking"); turn.model = body.model; }
+  model_call_started(turn, body, at) { this.stretch(turn, "thinking", at, "thinking"); }
 
   model_answered(turn, body, at) {
     this.end(turn, at);
-    if (turn.streaming) { turn.items.splice(turn.items.indexOf(turn.streaming), 1); turn.streaming = null; }
+    this.forgetPieces(turn);
     if (body.text) turn.items.push({ kind: "said", text: body.text, at });
     for (const made of body.calls || []) this.called(turn, made, at);
   }
@@ -131,9 +128,9 @@ export class Story {
   }
 
   model_call_lost(turn, body, at) {
-    if (turn.open) { turn.open.to = at; turn.open = null; }
+    this.end(turn, at);
     this.mark(turn, "crashed", at, "the driver died; the model is asked again");
-    if (turn.streaming) { turn.items.splice(turn.items.indexOf(turn.streaming), 1); turn.streaming = null; }
+    this.forgetPieces(turn);
   }
 
   model_answer_dropped(turn, body, at) { this.end(turn, at); }
@@ -153,20 +150,20 @@ export class Story {
   approval_answered(turn, body, at) {
     const call = turn.calls.get(body.call);
     turn.waiting = Math.max(0, turn.waiting - 1);
-    if (call) { call.by = body.by; call.option = body.option; call.state = body.option === "deny" ? "denied" : body.option === "edit" ? "edited" : "approved"; }
+    if (call) { call.by = body.by; call.state = body.option === "deny" ? "denied" : body.option === "edit" ? "edited" : "approved"; }
     if (!turn.waiting) this.end(turn, at);
     this.mark(turn, body.option === "deny" ? "denied" : "answered-prompt", at, `${body.by}: ${body.option.replaceAll("_", " ")}`);
   }
 
   answer_refused(turn, body, at) {
     turn.items.push({ kind: "note", text: `${body.by} tried to answer and may not; the prompt stands.`, at });
-    turn.marks.push({ kind: "refused", from: at, to: at, point: true, label: `${body.by} refused` });
+    this.mark(turn, "refused", at, `${body.by} refused`);
   }
 
   approval_closed(turn, body, at) {
     const call = turn.calls.get(body.call);
     turn.waiting = Math.max(0, turn.waiting - 1);
-    if (call) { call.state = body.closed_as; call.closed = body.reason; }
+    if (call) call.state = body.closed_as;
     if (!turn.waiting) this.end(turn, at);
   }
 
@@ -176,8 +173,6 @@ export class Story {
     const missed = body.missed ? ` It stands for ${body.missed} more that were missed.` : "";
     turn.items.unshift({ kind: "note", text: `A reminder, due ${new Date(body.scheduled_at).toLocaleString()}.${missed}`, at });
   }
-
-  turn_parked() {}
 
   // The call has its result at once, which is that the job goes on; what came of the job itself is told when it is over.
   job_submitted(turn, body, at) {
@@ -231,7 +226,7 @@ export class Story {
     turn.endedAt = at;
     turn.outcome = body.outcome;
     turn.waiting = 0;
-    if (turn.streaming) { turn.items.splice(turn.items.indexOf(turn.streaming), 1); turn.streaming = null; }
+    this.forgetPieces(turn);
     const last = [...turn.items].reverse().find((item) => item.kind === "said");
     if (body.reply && (!last || last.text !== body.reply)) turn.items.push({ kind: "said", text: body.reply, at });
     if (body.outcome !== "completed") turn.items.push({ kind: "ended", outcome: body.outcome, text: body.message || body.outcome, hint: body.hint || "", at });

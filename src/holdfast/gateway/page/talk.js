@@ -122,7 +122,7 @@ export class Talk {
     return {
       id: asked.approval, session: this.session, turn: turn.id, tool: asked.tool, arguments: given, display: asked.display, digest: asked.digest,
       options: asked.options.map((each) => each.option), covers: Object.fromEntries(asked.options.map((each) => [each.option, each.covers])),
-      may_answer: asked.may_answer, requester: turn.requester, boundary: turn.circle, requested_at: new Date(asked.at).toISOString(),
+      may_answer: asked.may_answer, requester: turn.requester, channel: turn.channel, quoted_speakers: turn.quoted, boundary: turn.circle, requested_at: new Date(asked.at).toISOString(),
       expires_at: new Date(asked.expires_at).toISOString(), kind: asked.kind || "approval", reason: asked.reason || "", dangerous: Boolean(asked.dangerous),
     };
   }

@@ -15,42 +15,44 @@ function height(mark, now) {
 }
 
 export function timeline(turn, now = Date.now()) {
-  const marks = turn.marks;
-  let y = 18;
+  const spines = [];
   const shapes = [];
   const words = [];
-  marks.forEach((mark, index) => {
+  let y = 18;
+  turn.marks.forEach((mark, index) => {
     const tall = height(mark, now);
-    const next = y + tall;
-    const last = index === marks.length - 1;
-    if (mark.point) {
-      if (mark.kind === "crashed") {
-        shapes.push(s("rect", { class: "t-gap", x: LEFT - 4, y: y - 7, width: 8, height: 14 }));
-        for (const shift of [-4, 4]) shapes.push(s("path", { class: "t-crash", d: `M${LEFT - 11} ${y + shift} l5.5 -4 l5.5 6 l5.5 -6 l5.500 4` }));
-      } else if (mark.kind === "doubt") {
-        shapes.push(s("circle", { class: "t-dot t-failed", cx: LEFT, cy: y, r: 8 }));
-        shapes.push(s("text", { class: "t-ask", x: LEFT, y: y + 4, "text-anchor": "middle" }, "?"));
-      } else {
-        shapes.push(s("circle", { class: `t-dot t-${mark.kind}`, cx: LEFT, cy: y, r: mark.kind === "asked" || mark.kind === "answered" ? 7 : 5 }));
-      }
-      if (!last) shapes.unshift(s("line", { class: "t-spine", x1: LEFT, y1: y, x2: LEFT, y2: next }));
-      words.push(s("text", { class: "t-word", x: WORDS, y: y + 4 }, short(mark.label)));
-      words.push(s("text", { class: "t-when", x: WIDTH - 4, y: y + 4, "text-anchor": "end" }, when(mark.from)));
-    } else {
-      shapes.push(s("rect", { class: `t-bar t-${mark.kind}${mark.to === null ? " t-live" : ""}`, x: LEFT - 6, y: y - 6, width: 12, height: tall - 8, rx: 6 }));
-      if (!last) shapes.unshift(s("line", { class: "t-spine", x1: LEFT, y1: y, x2: LEFT, y2: next }));
-      const middle = y - 6 + (tall - 8) / 2;
-      words.push(s("text", { class: "t-word", x: WORDS, y: middle + 4 }, short(mark.label)));
-      words.push(s("text", { class: "t-when", x: WIDTH - 4, y: middle + 4, "text-anchor": "end" }, mark.to === null ? `${span(now - mark.from)} so far` : span(mark.to - mark.from)));
-    }
-    y = next;
+    if (index < turn.marks.length - 1) spines.push(s("line", { class: "t-spine", x1: LEFT, y1: y, x2: LEFT, y2: y + tall }));
+    shapes.push(mark.point ? point(mark, y) : bar(mark, y, tall));
+    words.push(said(mark, mark.point ? y : y - 6 + (tall - 8) / 2, now));
+    y += tall;
   });
-  const told = marks.map((mark) => `${mark.label}${mark.point ? "" : `, ${span((mark.to ?? now) - mark.from)}`}`);
+  const told = turn.marks.map((mark) => `${mark.label}${mark.point ? "" : `, ${span((mark.to ?? now) - mark.from)}`}`);
   return h("figure", { class: "timeline" },
-    s("svg", { viewBox: `0 0 ${WIDTH} ${Math.max(36, y)}`, role: "img", "aria-label": `The turn in time: ${told.join("; ")}` }, shapes, words),
+    s("svg", { viewBox: `0 0 ${WIDTH} ${Math.max(36, y)}`, role: "img", "aria-label": `The turn in time: ${told.join("; ")}` }, spines, shapes, words),
     h("figcaption", { class: "legend", "aria-hidden": "true" },
       ["asked", "thinking", "waiting", "ran", "answered"].map((kind) => h("span", { class: "key" }, h("i", { class: `swatch k-${kind}` }), kind)),
-      marks.some((mark) => mark.kind === "crashed") && h("span", { class: "key" }, h("i", { class: "swatch k-crashed" }), "crashed, resumed")));
+      turn.marks.some((mark) => mark.kind === "crashed") && h("span", { class: "key" }, h("i", { class: "swatch k-crashed" }), "crashed, resumed")));
+}
+
+function point(mark, y) {
+  if (mark.kind === "crashed") {
+    const zigzag = (shift) => s("path", { class: "t-crash", d: `M${LEFT - 11} ${y + shift} l5.5 -4 l5.5 6 l5.5 -6 l5.5 4` });
+    return [s("rect", { class: "t-gap", x: LEFT - 4, y: y - 7, width: 8, height: 14 }), zigzag(-4), zigzag(4)];
+  }
+  if (mark.kind === "doubt") {
+    return [s("circle", { class: "t-dot t-failed", cx: LEFT, cy: y, r: 8 }), s("text", { class: "t-ask", x: LEFT, y: y + 4, "text-anchor": "middle" }, "?")];
+  }
+  return s("circle", { class: `t-dot t-${mark.kind}`, cx: LEFT, cy: y, r: mark.kind === "asked" || mark.kind === "answered" ? 7 : 5 });
+}
+
+function bar(mark, y, tall) {
+  return s("rect", { class: `t-bar t-${mark.kind}${mark.to === null ? " t-live" : ""}`, x: LEFT - 6, y: y - 6, width: 12, height: tall - 8, rx: 6 });
+}
+
+function said(mark, y, now) {
+  const long = mark.to === null ? `${span(now - mark.from)} so far` : span(mark.to - mark.from);
+  return [s("text", { class: "t-word", x: WORDS, y: y + 4 }, short(mark.label)),
+    s("text", { class: "t-when", x: WIDTH - 4, y: y + 4, "text-anchor": "end" }, mark.point ? when(mark.from) : long)];
 }
 
 function short(text) { return text.length > 30 ? `${text.slice(0, 29)}…` : text; }

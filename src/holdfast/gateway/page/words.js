@@ -53,8 +53,6 @@ export const OPTIONS = {
   answer: "Answer in your own words…",
 };
 
-export const CIRCLES = { personal: "personal", team: "team", public: "public" };
-
 export function circle(prompt) {
   return prompt.boundary || prompt.audience || "unknown";
 }

@@ -1,13 +1,17 @@
 """`holdfast backup`: a copy of the whole home, made while it is in use."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli.options import Options, command, options_of, refuse_blank
-from holdfast.cli.running import home_of, run
+from holdfast.cli.running import home_of, no_home, run
 from holdfast.errors import Refused, Unusable
+
+if TYPE_CHECKING:
+    from holdfast.ids import SessionId
 
 
 def register(app: typer.Typer) -> None:
@@ -27,7 +31,6 @@ def register(app: typer.Typer) -> None:
 
 
 async def _backup(options: Options, folder: Path) -> int:
-    from holdfast.adapters.files import FileStore
     from holdfast.cli.identity import who
     from holdfast.wiring import existing_store
 
@@ -38,20 +41,28 @@ async def _backup(options: Options, folder: Path) -> int:
         raise Refused(f"{folder} is inside the home", code="malformed", hint="name a folder outside of it")
     store = await existing_store(home)
     if store is None:
-        raise Unusable(f"there is no home at {home}", code="no_home", hint="`holdfast send SESSION TEXT` makes one")
+        raise no_home(home)
     try:
         sessions = await store.backup(folder)
     finally:
         await store.close()
-    copy = await FileStore.open_existing(folder)
-    if copy is None:
-        raise Unusable(f"{folder} was written and can't be read again", code="no_backup", hint="look at the disk")
-    try:
-        verdicts = [await copy.verify_session(each) for each in sessions]
-    finally:
-        await copy.close()
-    broken = [verdict.session for verdict in verdicts if verdict.verdict not in ("holds", "torn_tail")]
+    broken = await _broken(folder, sessions)
     told = {"backup": str(folder), "sessions": len(sessions), "broken": broken}
     said = f"{len(sessions)} {'session is' if len(sessions) == 1 else 'sessions are'} in {folder}, with the keys"
     options.out.result(told, f"{said}; these do not verify, in the home neither: {', '.join(broken)}" if broken else f"{said}; every journal holds")
     return 4 if broken else 0
+
+
+async def _broken(copy: Path, sessions: "Sequence[SessionId]") -> "list[SessionId]":
+    """Read again from where it was written. That may be a network's filesystem: nobody takes turns in a copy, and a restore makes a home elsewhere."""
+    from holdfast.settings import Settings
+    from holdfast.wiring import existing_store
+
+    store = await existing_store(copy, Settings(allow_network_filesystem=True))
+    if store is None:
+        raise Unusable(f"{copy} was written and can't be read again", code="no_backup", hint="look at the disk")
+    try:
+        verdicts = [await store.verify_session(each) for each in sessions]
+    finally:
+        await store.close()
+    return [verdict.session for verdict in verdicts if verdict.verdict not in ("holds", "torn_tail")]

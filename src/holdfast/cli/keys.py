@@ -3,8 +3,7 @@
 import typer
 
 from holdfast.cli.options import Options, command, group, options_of
-from holdfast.cli.running import home_of, run
-from holdfast.errors import Unusable
+from holdfast.cli.running import home_of, no_home, run
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +31,7 @@ async def _rotate(options: Options) -> int:
     me = who(home, None)
     store = await existing_store(home)
     if store is None:
-        raise Unusable(f"there is no home at {home}", code="no_home", hint="`holdfast send SESSION TEXT` makes one")
+        raise no_home(home)
     try:
         generation = await store.rotate_keys(by=me.person)
     finally:

@@ -56,6 +56,10 @@ def home_of(options: Options) -> Path:
     return home
 
 
+def no_home(home: Path) -> Unusable:
+    return Unusable(f"there is no home at {home}", code="no_home", hint="`holdfast send SESSION TEXT` makes one")
+
+
 @asynccontextmanager
 async def making_service(options: Options, *, lasting: bool = False) -> "AsyncGenerator[Service, None]":
     """With the program's own agents and tools; the home is made if it is not there. `lasting` is for a command that stays."""

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.cli import completing
+from holdfast.cli.arguments import SESSION_HELP
 from holdfast.cli.identity import Who, refuse_tools, who
 from holdfast.cli.options import command, options_of
 from holdfast.cli.running import home_of, making_service, run
@@ -37,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
 def chat(
     ctx: typer.Context,
-    session: Annotated[str, typer.Argument(metavar="[SESSION]", help="CHANNEL/THREAD; a bare NAME means local/NAME.")] = "chat",
+    session: Annotated[str, typer.Argument(metavar="[SESSION]", help=SESSION_HELP, autocompletion=completing.sessions)] = "chat",
     agent: Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Which agent; else the one this session had last.")] = None,
     model: Annotated[str | None, typer.Option("--model", metavar="M", help="Which model; the session keeps it.")] = None,
     workspace: Annotated[str | None, typer.Option("--workspace", metavar="DIR", help="The folder it works in. [default: the current one]")] = None,

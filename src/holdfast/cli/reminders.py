@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import completing
+from holdfast.cli.arguments import SessionArgument
 from holdfast.cli.options import Options, command, group, options_of
 from holdfast.cli.running import home_of, looking_service, making_service, run
 from holdfast.errors import Refused
@@ -56,9 +57,7 @@ def _register_changing(reminders: typer.Typer) -> None:
     )
     def add(
         ctx: typer.Context,
-        session: Annotated[
-            str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)
-        ],
+        session: SessionArgument,
         text: Annotated[str, typer.Argument(metavar="TEXT", help="What comes back as a message then.")],
         at: Annotated[str | None, typer.Option("--at", metavar="WHEN", help="Once: 2027-01-04T09:00:00Z, or 2027-01-04T09:00 with --tz.")] = None,
         every: Annotated[str | None, typer.Option("--every", metavar="SPAN", help="At an even pace, such as 90m or 1d; a minute at least.")] = None,

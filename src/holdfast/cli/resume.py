@@ -8,7 +8,8 @@ from holdfast.cli import completing
 from holdfast.cli.options import Options, command, options_of
 from holdfast.cli.output import exit_code_of_several
 from holdfast.cli.running import driving_service, home_of, run
-from holdfast.errors import HoldfastError, Refused
+from holdfast.cli.sessions import unknown
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.ids import SessionId
@@ -45,7 +46,7 @@ async def _resume(options: Options, session: str | None, model: str | None, asse
     async with driving_service(options) as service:
         if service is None:
             if name is not None:
-                raise Refused(f"there is no session {name}", code="unknown", hint="`holdfast sessions list` shows them")
+                raise unknown(name)
             return 0
         by = who(home_of(options), asserted).person
         if name is not None:

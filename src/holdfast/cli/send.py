@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import completing
+from holdfast.cli.arguments import SessionArgument
 from holdfast.cli.options import Options, command, options_of, refuse_blank
 from holdfast.cli.running import home_of, making_service, run
 from holdfast.cli.standard_input import STDIN, read_stdin
@@ -28,9 +28,7 @@ def register(app: typer.Typer) -> None:
     @command(app, "send", example='holdfast send ops/api "what time is it?"\nholdfast send ops/api "shell command=\'ls -l\'" --workspace .')
     def send(
         ctx: typer.Context,
-        session: Annotated[
-            str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)
-        ],
+        session: SessionArgument,
         text: Annotated[str, typer.Argument(metavar="TEXT", help="The message; - reads it from stdin.")],
         as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Speak as this person: an assertion by the home's owner.")] = None,
         model: Annotated[

@@ -9,7 +9,8 @@ import typer
 from holdfast.cli import completing
 from holdfast.cli.options import Options, command, options_of
 from holdfast.cli.running import home_of, run
-from holdfast.errors import Refused, Unusable
+from holdfast.cli.sessions import unknown
+from holdfast.errors import Unusable
 from holdfast.limits import LOCK_WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ async def _verify(options: Options, wanted: list[str]) -> int:
     store = await _store(options)
     if store is None:
         if names:
-            raise Refused(f"there is no session {names[0]}", code="unknown", hint="`holdfast sessions list` shows them")
+            raise unknown(names[0])
         options.out.result({"sessions": []}, "there is nothing to verify")
         return 0
     try:

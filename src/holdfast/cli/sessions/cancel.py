@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import completing
+from holdfast.cli.arguments import SessionArgument
 from holdfast.cli.options import Options, command, options_of
 from holdfast.cli.running import driving_service, home_of, run
 from holdfast.cli.sessions import unknown
@@ -14,9 +14,7 @@ def register(app: typer.Typer) -> None:
     @command(app, "cancel", example="holdfast sessions cancel ops/api\nholdfast sessions cancel ops/api --turn t3")
     def cancel(
         ctx: typer.Context,
-        session: Annotated[
-            str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)
-        ],
+        session: SessionArgument,
         turn: Annotated[str | None, typer.Option("--turn", metavar="T", help="Only this turn. [default: every open one]")] = None,
         as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Cancel as this person: an assertion by the home's owner.")] = None,
     ) -> None:

@@ -1,10 +1,8 @@
 """`holdfast sessions compact`: make room in what the model sees."""
 
-from typing import Annotated
-
 import typer
 
-from holdfast.cli import completing
+from holdfast.cli.arguments import SessionArgument
 from holdfast.cli.options import Options, command, options_of
 from holdfast.cli.running import driving_service, run
 from holdfast.cli.sessions import unknown
@@ -14,9 +12,7 @@ def register(app: typer.Typer) -> None:
     @command(app, "compact", example="holdfast sessions compact ops/api\nholdfast --json sessions compact ops/api")
     def compact(
         ctx: typer.Context,
-        session: Annotated[
-            str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)
-        ],
+        session: SessionArgument,
     ) -> None:
         """
         Replace all but the last turns by a summary in what the model sees. The journal keeps every word.

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import completing
+from holdfast.cli.arguments import SessionArgument
 from holdfast.cli.options import Options, command, options_of
 from holdfast.cli.running import home_of, looking_service, run
 from holdfast.cli.sessions import unknown
@@ -16,9 +16,7 @@ def register(app: typer.Typer) -> None:
     @command(app, "delete", example="holdfast sessions delete ops/api --yes")
     def delete(
         ctx: typer.Context,
-        session: Annotated[
-            str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)
-        ],
+        session: SessionArgument,
         yes: Annotated[bool, typer.Option("--yes", help="Don't ask; without a terminal nobody is asked anyway.")] = False,
         as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Recorded: an assertion by the home's owner.")] = None,
     ) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import completing
+from holdfast.cli.arguments import SessionArgument
 from holdfast.cli.options import Options, command, options_of
 from holdfast.cli.output import encoded
 from holdfast.cli.running import looking_service, run
@@ -17,9 +17,7 @@ def register(app: typer.Typer) -> None:
     @command(app, "export", example="holdfast sessions export ops/api > api.jsonl\nholdfast sessions export ops/api --markdown -o api.md")
     def export(
         ctx: typer.Context,
-        session: Annotated[
-            str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)
-        ],
+        session: SessionArgument,
         output: Annotated[
             str | None, typer.Option("--output", "-o", metavar="FILE", help="Write here; never over an existing file. [default: stdout]")
         ] = None,

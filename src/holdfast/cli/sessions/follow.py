@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import completing
+from holdfast.cli.arguments import SessionArgument
 from holdfast.cli.options import Options, command, options_of
 from holdfast.cli.running import looking_service, run
 from holdfast.cli.sessions import unknown
@@ -26,9 +26,7 @@ def register(app: typer.Typer) -> None:
     @command(app, "follow", example="holdfast sessions follow ops/api\nholdfast --json sessions follow ops/api --after 12 --forever")
     def follow(
         ctx: typer.Context,
-        session: Annotated[
-            str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)
-        ],
+        session: SessionArgument,
         after: Annotated[int, typer.Option("--after", metavar="SEQ", min=0, help="Go on after this record. [default: from the beginning]")] = 0,
         forever: Annotated[bool, typer.Option("--forever", help="Don't end with the turn.")] = False,
     ) -> None:

@@ -1,10 +1,10 @@
 """`holdfast sessions show`."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from holdfast.cli import completing
+from holdfast.cli.arguments import SessionArgument
 from holdfast.cli.options import Options, command, options_of
 from holdfast.cli.running import looking_service, run
 from holdfast.cli.sessions import unknown
@@ -17,9 +17,7 @@ def register(app: typer.Typer) -> None:
     @command(app, "show", example="holdfast sessions show ops/api")
     def show(
         ctx: typer.Context,
-        session: Annotated[
-            str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)
-        ],
+        session: SessionArgument,
     ) -> None:
         """One session: where it stands, what it owes, where its journal lies, why it is sealed if it is."""
         options = options_of(ctx)

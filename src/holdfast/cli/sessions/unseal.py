@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import completing
+from holdfast.cli.arguments import SessionArgument
 from holdfast.cli.options import Options, command, options_of
 from holdfast.cli.running import driving_service, home_of, run
 from holdfast.cli.sessions import unknown
@@ -15,9 +15,7 @@ def register(app: typer.Typer) -> None:
     @command(app, "unseal", example="holdfast verify ops/api\nholdfast sessions unseal ops/api --reason 'an editor saved over the file'")
     def unseal(
         ctx: typer.Context,
-        session: Annotated[
-            str, typer.Argument(metavar="SESSION", help="CHANNEL/THREAD; a bare NAME means local/NAME.", autocompletion=completing.sessions)
-        ],
+        session: SessionArgument,
         reason: Annotated[str, typer.Option("--reason", metavar="R", help="Why it may go on; recorded.")] = "no reason given",
         as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Decide as this person: an assertion by the home's owner.")] = None,
     ) -> None:

@@ -93,9 +93,6 @@ class Keyboard:
         self._moot = True
         self._exit(Interrupted())
 
-    def leave(self) -> None:
-        self._exit(Left())
-
     def _exit(self, why: Exception) -> None:
         app: Any = self._active.app if self._active is not None else None
         if app is not None and app.is_running and not app.is_done:

@@ -29,7 +29,7 @@ EXIT_OF_OUTCOME = {
 EXIT_OF_SEVERAL = (4, 5, 1, 6, 3, 0)
 """Of several sessions: the first of these that is present."""
 
-_EXIT_OF_CODE = {"sealed": 4, "not_saved": 5, "busy": 5, "in_doubt": 5, "append_in_doubt": 5, "newer_version": 5, "cannot_drive": 5}
+_EXIT_OF_CODE = {"sealed": 4, "not_saved": 5, "busy": 5, "in_doubt": 5, "newer_version": 5, "cannot_drive": 5}
 """Refusals that say, by their code, what an error class of its own says elsewhere."""
 
 _FITTED_ROWS_MAX = 500  # more than anyone reads without a pager; fitting ten thousand to a terminal's width takes seconds

@@ -2,12 +2,13 @@
 
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.options import Options, command, options_of
+from holdfast.cli.options import Options, command, options_of, refuse_blank
 from holdfast.cli.running import home_of, making_service, run
 from holdfast.errors import Unusable
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.gateway.context import GatewaySettings
     from holdfast.gateway.serving import Serving
     from holdfast.runtime.service import Service
+    from holdfast.session.authority import Workspace
 
 
 def register(app: typer.Typer) -> None:
@@ -30,6 +32,7 @@ def register(app: typer.Typer) -> None:
         The page's address carries a code that works once, for ten minutes. Other commands work on the same home meanwhile.
         """
         options = options_of(ctx)
+        refuse_blank(host=host)
         run(lambda: _serve(options, host, port))
 
 
@@ -48,10 +51,10 @@ async def _serve(options: Options, host: str | None, port: int | None) -> int:
     refuse_tools("serving a home")
     _log_to_stderr()
     allow_many_files()
-    me = who(home_of(options), None)
+    home = home_of(options)
+    me = who(home, None)
     async with making_service(options, lasting=True) as service:
-        settings = _settings(home_of(options), host, port)
-        home = home_of(options)
+        settings = _settings(home, host, port)
         async with open_serving(service, settings, workspace=_workspace(service, home), keep_house=lambda: _keep_house(service, home)) as serving:
             _say(options, serving, me.person, await service.approvals())
             await serve_until_signalled(serving)
@@ -90,14 +93,13 @@ def _settings(home: Path, host: str | None, port: int | None) -> "GatewaySetting
     )
 
 
-def _workspace(service: "Service", home: Path):  # type: ignore[no-untyped-def]  # a function of the gateway's own type
+def _workspace(service: "Service", home: Path) -> "Callable[[], Workspace]":
     """Where tools of messages over HTTP work: settings of now, else the folder that we were started in."""
-    from holdfast.session.authority import Workspace
     from holdfast.settings import SettingsSource
 
     source, here = SettingsSource(home), Path.cwd()
 
-    def workspace() -> Workspace:
+    def workspace() -> "Workspace":
         return service.world.workspace(source.now().serve_workspace or str(here))
 
     return workspace

@@ -45,7 +45,6 @@ STATUS_OF_CODE: Mapping[str, int] = {
     "not_saved": 503,
     "busy": 503,
     "in_doubt": 503,
-    "append_in_doubt": 503,
     "cannot_drive": 503,
     "newer_version": 503,
     "stopping": 503,

@@ -4,7 +4,6 @@ tool or an attacker would make it; none of them imports anything that could sign
 """
 
 import os
-import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
 from mmap import mmap
@@ -67,8 +66,3 @@ def same_times(path: Path) -> Generator[None, None, None]:
 
 def touch(path: Path) -> None:
     path.touch()
-
-
-def older_copy(path: Path, into: Path) -> Path:
-    """A copy to be put back later, times and mode included."""
-    return Path(shutil.copy2(path, into / path.name))

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from holdfast.adapters.inmemory import Crashed, InMemoryIndex
+from holdfast.errors import Busy
 from holdfast.home import Agent
 from holdfast.ids import SessionId
 from holdfast.ports.journal_store import Draft
@@ -237,3 +238,41 @@ async def test_who_saw_a_session_does_not_see_the_next_one_of_its_name(tmp_path:
         assert shelf.get(name) is not None
         assert not await is_seen(world, shelf, name, lambda readers: any(each.person == "alice" for each in readers))
         assert await is_seen(world, shelf, name, lambda readers: any(each.person == "bob" for each in readers))
+
+
+@in_loop
+async def test_a_busy_session_is_not_opened_by_any_list(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening it would wait for whoever keeps its lock, and again for the next one: what the index knows is told instead, and who may not see it sees nothing."""
+    async with stage.open(stage.agent([*act("it"), {"say": "ok"}])) as home:
+        await home.send("ops/a", "do it", source=alice)
+        await home.send("ops/b", "hello", source=alice)
+    async with stage.open(stage.agent([])) as home:
+        service = home.service
+        store: Any = service.world.store
+        await service.sessions()
+        row = service.world.index.get(SessionId("ops/a"))
+        assert row is not None
+        for each in ("ops/a", "ops/b"):
+            service.world.index.forget(SessionId(each))
+        service.world.index.put(msgspec.structs.replace(row, seq=row.seq - 1))
+
+        async def held_by(session: SessionId, *, wait_seconds: float | None = None) -> Busy:
+            return Busy(f"{session} is being written", holder="pid 4711", held_seconds=wait_seconds)
+
+        async def never(session: SessionId) -> Any:
+            raise AssertionError(f"{session} was opened")
+
+        monkeypatch.setattr(store, "held_by", held_by)
+        monkeypatch.setattr(store, "open", never)
+        monkeypatch.setattr(service.shelf, "_take", never)
+        lines = await service.sessions()
+        assert [(line.session, line.phase, line.waiting, line.busy is not None) for line in lines] == [
+            ("ops/a", "parked", 1, True),
+            ("ops/b", "busy", 0, True),
+        ]
+        assert lines[0].seq == row.seq
+        assert [line.session for line in await service.sessions(sees=bool)] == ["ops/a"]
+        patience = service.patience()
+        [waiting] = await service.approvals(patience=patience)
+        assert (waiting.session, list(patience.found)) == ("ops/a", ["ops/a", "ops/b"])
+        assert await service.owing() == []

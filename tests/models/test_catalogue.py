@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from pydantic_ai import providers
-from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel as ForeignTestModel
 from pydantic_ai.providers import infer_provider_class
@@ -17,11 +18,12 @@ from pydantic_ai.providers import infer_provider_class
 from holdfast.adapters.models import catalogue as module
 from holdfast.adapters.models.catalogue import Catalogue
 from holdfast.adapters.models.providers import PROVIDERS, SECRETS
+from holdfast.adapters.models.pydantic_ai_view import answer_from_response
 from holdfast.errors import Unusable
-from holdfast.ports.model import ModelFailed, ModelRequest
+from holdfast.ports.model import ModelFailed, ModelRequest, OnText
 from holdfast.runtime.model_call import ask_model
 from holdfast.runtime.world import ModelTimes
-from holdfast.session.messages import ProposedCall, UserMessage
+from holdfast.session.messages import ModelAnswer, ProposedCall, UserMessage
 from holdfast.testing.models import ScriptModel
 from holdfast.wiring import open_service
 
@@ -148,14 +150,51 @@ def test_a_model_of_ours_is_registered_as_it_is() -> None:
     assert catalogue.register(model) is model is catalogue.resolve(model.name)
 
 
-@pytest.mark.parametrize("odd", [{"tool_name": "\ud800"}, {"args": '{"x":"\ud800"}'}, {"args": {"x": object()}}, {"tool_call_id": "\ud800"}])
-def test_an_answer_that_is_no_text_is_the_models_failure(odd: dict[str, Any]) -> None:
+class Strange:
+    """A response as a provider's package may hand it out. FunctionModel itself stumbles over half a character in arguments."""
+
+    name = "strange"
+    context_tokens = None
+
+    def __init__(self, part: Any) -> None:
+        self._response = ModelResponse(parts=[part])
+
+    async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:
+        answer = answer_from_response(self._response, request)
+        on_text(answer.text)
+        return answer
+
+
+def test_an_answer_that_is_no_text_is_the_models_failure() -> None:
     """A model object gives whatever it gives: what can't be written down ends the call, and nothing else."""
 
     def strange(messages: Any, info: Any) -> ModelResponse:  # noqa: ARG001
-        return ModelResponse(parts=[ToolCallPart(**{"tool_name": "note", "args": "{}", "tool_call_id": "a", **odd})])
+        return ModelResponse(parts=[ToolCallPart("note", {"x": object()}, "a")])
 
     model = Catalogue().register(FunctionModel(strange, model_name="f"))
     with pytest.raises(ModelFailed) as failed:
         asyncio.run(ask_model(model, HELLO, on_text=lambda _: None, times=ModelTimes()))
     assert (failed.value.kind, failed.value.may_pass) == ("malformed", True)
+
+
+@pytest.mark.parametrize(
+    ("part", "text", "call", "is_said"),
+    [
+        (TextPart("half \ud83d"), "half \ufffd", None, True),
+        (TextPart("joined \ud83d\ude00"), "joined \U0001f600", None, True),
+        (ToolCallPart("\ud800", "{}", "a"), "", ProposedCall("\ufffd", "{}", "a"), True),
+        (ToolCallPart("note", "{}", "\ud800"), "", ProposedCall("note", "{}", "\ufffd"), True),
+        (ToolCallPart("note", '{"x":"\ud800"}', "a"), "", ProposedCall("note", '{"x":"\\ud800"}', "a"), True),
+        (ToolCallPart("note", {"x": "\ud800"}, "a"), "", ProposedCall("note", '{"x": "\\ud800"}', "a"), False),  # spelt out by the adapter
+        (ThinkingPart("\ud800"), "", None, False),
+    ],
+)
+def test_an_answer_with_half_a_character_is_kept(
+    part: Any, text: str, call: ProposedCall | None, *, is_said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was paid for: its words are mended, and of a call only the arguments stay what they are, which no tool takes."""
+    heard: list[str] = []
+    answer = asyncio.run(ask_model(Strange(part), HELLO, on_text=heard.append, times=ModelTimes()))
+    assert (answer.text, answer.calls, "".join(heard)) == (text, (call,) if call is not None else (), text)
+    assert msgspec.json.decode(msgspec.json.encode(answer), type=ModelAnswer) == answer
+    assert ("wrote halves of characters" in caplog.text) == is_said

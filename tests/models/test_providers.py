@@ -471,20 +471,21 @@ async def test_garbage_in_a_stream_is_a_failure_and_no_crash(dialect: Dialect, p
 
 
 @every_dialect
+@pytest.mark.parametrize("written", ['{"service": "ap', '{"service": "\\ud83d"}'])
 @in_loop
-async def test_malformed_arguments_are_handed_on_as_written(dialect: Dialect, provider: Any) -> None:
+async def test_malformed_arguments_are_handed_on_as_written(dialect: Dialect, written: str, provider: Any) -> None:
     """Whether they fit is the tool's to say, and the model is shown what it wrote."""
 
     async with provider() as it:
         it.replies.append(
             stream(
                 dialect.opening(),
-                dialect.call(1, "call_a", "restart_service", '{"service": "ap'),
+                dialect.call(1, "call_a", "restart_service", written),
                 dialect.ending("call"),
             )
         )
         answer = await call(dialect)
-        assert answer.calls == (ProposedCall("restart_service", '{"service": "ap', "call_a"),)
+        assert answer.calls == (ProposedCall("restart_service", written, "call_a"),)
         # And the next request, which must carry it back, is one the provider can read.
         it.replies.append(stream(dialect.opening(), dialect.text("sorry"), dialect.ending("stop")))
         made = CallPart(CallId("c-1"), "restart_service", answer.calls[0].arguments, "call_a")

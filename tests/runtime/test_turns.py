@@ -9,8 +9,10 @@ import pytest
 
 import holdfast
 from holdfast.errors import Refused
+from holdfast.home import Agent
 from holdfast.ids import SessionId
 from holdfast.limits import MIB
+from holdfast.ports.model import ModelRequest, OnText
 from holdfast.runtime.seeing_through import nothing_owed
 from holdfast.session.authority import Audience, Workspace
 from holdfast.session.events import (
@@ -27,6 +29,7 @@ from holdfast.session.events import (
     TurnEnded,
     TurnStarted,
 )
+from holdfast.session.messages import ModelAnswer, ProposedCall
 from holdfast.session.policy import Policy, Rule
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice, bob, seen
@@ -483,3 +486,41 @@ async def test_an_answer_with_half_a_character_is_refused_and_the_prompt_stands(
             await home.approval("\udcff")
         assert unknown.value.code == "unknown"
         assert (await home.answer(approval, "deny", by=alice, reason="no")).turn.outcome == "completed"
+
+
+class HalfCharacters:
+    """Says and calls with lone surrogates, which a provider's stream may leave behind."""
+
+    name = "halves"
+    context_tokens = None
+    summarises = False
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:
+        self.calls += 1
+        on_text("half \ud83d")
+        if request.messages[-1].text == "go":
+            calls = (
+                ProposedCall("look", '{"at":"\ud83d"}'),
+                ProposedCall("look", '{"at":"whole \ud83d\ude00"}'),
+                ProposedCall("look", '{"at":"\\\ud83d"}'),
+            )
+            return ModelAnswer(text="half \ud83d", calls=calls)
+        return ModelAnswer(text="\ude00 half")
+
+
+@in_loop
+async def test_what_a_model_wrote_with_half_a_character_is_kept_and_no_call_runs_with_one(stage: Stage) -> None:
+    """It is paid once: words are mended, the call is told to the model as any whose arguments can't be read (T5), and what is whole runs."""
+    model = HalfCharacters()
+    async with stage.open(Agent("ops", model=model, tools=stage.effects.tools())) as home:
+        turn = await home.send("ops/api", "go", source=alice)
+    assert (turn.outcome, turn.reply, model.calls) == ("completed", "\ufffd half", 2)
+    events = await stage.events("ops/api")
+    answered = of(ModelAnswered, events)
+    assert [each.text for each in answered] == ["half \ufffd", "\ufffd half"]
+    assert [each.arguments for each in answered[0].calls] == ['{"at":"\\ud83d"}', '{"at":"whole \U0001f600"}', '{"at":"\\\ufffd"}']
+    assert [(each.outcome, each.code) for each in of(CallFinished, events)] == [("error", "invalid_arguments")] * 2 + [("ok", None)]
+    assert stage.effects.done == ["look whole \U0001f600"]

@@ -5,6 +5,7 @@ No lock is held meanwhile. Partial text goes to whoever follows and nowhere else
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 import msgspec
@@ -19,6 +20,9 @@ from holdfast.session.plan import ToolDefinition
 from holdfast.session.policy import Policy, offered
 from holdfast.session.state import SessionState, Turn
 from holdfast.session.view import view_of
+from holdfast.session.whole_text import mended, whole
+
+_log = logging.getLogger("holdfast.models")
 
 RETRY_SECONDS_MAX = 30.0
 _CALL_BYTES = 512  # of each call: its id, and the record of its own that says why it did not run, should there be too many
@@ -57,28 +61,31 @@ async def ask_model(model: Model, request: ModelRequest, *, on_text: OnText, tim
 
             def heard(text: str) -> None:
                 limit.reschedule(loop.time() + times.gap_seconds)
-                on_text(text)
+                on_text(whole(text))
 
             answer = await model.call(request, on_text=heard)
     except TimeoutError:
         raise ModelFailed("timeout", f"{model.name} said nothing for too long", may_pass=True) from None
-    if (flaw := _why_not_kept(answer)) is not None:
-        raise ModelFailed("malformed", f"{model.name}: {flaw[0]}", may_pass=flaw[1], line=answer.line)
-    return answer
+    kept = mended(answer)
+    if kept is not answer:
+        # The record shows where, by U+FFFD or by the call that was refused; that it was not the model's own choice of words, only the log can say.
+        _log.warning(
+            "%s wrote halves of characters (surrogates): U+FFFD stands for those that found no other half, and no call runs with one", model.name
+        )
+    if (flaw := _why_not_kept(kept)) is not None:
+        raise ModelFailed("malformed", f"{model.name}: {flaw}", may_pass=False, line=kept.line)
+    return kept
 
 
-def _why_not_kept(answer: ModelAnswer) -> tuple[str, bool] | None:
+def _why_not_kept(answer: ModelAnswer) -> str | None:
     """
-    What keeps an answer out of the journal, and whether asking again may help. It is found here, and is the model's failure: found by the append, it would end the
+    What keeps an answer out of the journal. It is found here, and is the model's failure: found by the append, it would end the
     drive and not the call, and the next drive would ask, and pay, for the same again.
     """
-    try:
-        size = len(msgspec.json.encode(answer))
-    except UnicodeEncodeError:
-        return "the answer holds characters that are none", True
+    size = len(msgspec.json.encode(answer))
     if size + len(answer.calls) * _CALL_BYTES + _ANSWER_MARGIN_BYTES <= limits.RECORD_BYTES_MAX:
         return None
-    return f"an answer of {size} bytes with {len(answer.calls)} calls is more than can be kept", False
+    return f"an answer of {size} bytes with {len(answer.calls)} calls is more than can be kept"
 
 
 def is_final(failure: ModelFailed, turn: Turn) -> bool:

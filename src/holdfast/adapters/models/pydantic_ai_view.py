@@ -7,6 +7,7 @@ our own words. What Holdfast says and what others said stands in marked blocks t
 """
 
 import dataclasses
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +30,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.messages import ModelRequest as WireRequest
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
+from pydantic_core import PydanticSerializationError
 
 from holdfast.errors import InvariantBroken
 from holdfast.ids import CallId, short_digest
@@ -229,7 +231,10 @@ def answer_from_response(response: ModelResponse, request: ModelRequest) -> Mode
         ),
         usage=usage_of(response),
     )
-    blob = blob_from_response(response)
+    try:
+        blob = blob_from_response(response)
+    except PydanticSerializationError:  # half a character, which no JSON can hold: the runtime mends our own words
+        return answer
     kept = msgspec.structs.replace(answer, blob=blob, blob_adapter=ADAPTER)
     # A record that can't be written helps nobody; without its blob the answer is still the answer.
     return kept if len(msgspec.json.encode(kept)) <= RECORD_BYTES_MAX - RECORD_MARGIN_BYTES else answer
@@ -248,7 +253,10 @@ def arguments_of(part: ToolCallPart, response: ModelResponse) -> str:
     if isinstance(part.args, str) and part.args.strip():
         return part.args
     if part.args:
-        return msgspec.json.encode(part.args).decode()
+        try:
+            return msgspec.json.encode(part.args).decode()
+        except UnicodeEncodeError:
+            return json.dumps(part.args, allow_nan=False)  # half a character, spelt out: the call is refused for it, and the answer kept
     return "" if response.finish_reason == "length" else "{}"
 
 

@@ -5,7 +5,7 @@ import { fill, h, icon, say } from "./dom.js";
 import { Grants } from "./grants.js";
 import { Inbox } from "./inbox.js";
 import { Talk } from "./talk.js";
-import { PHASES, away, plural, told, when } from "./words.js";
+import { PHASES, told, when } from "./words.js";
 
 const POLL_MS = 4000;
 const QUIET_POLLS = 4;  // while the inbox has a live line, which also tells when to look at the conversations again, only every so many

@@ -200,6 +200,7 @@ class _NoWords(Exception):
         (SystemExit(3), "SystemExit: 3"),
         (BaseExceptionGroup("several", [SystemExit(1)]), "BaseExceptionGroup: several (1 sub-exception)"),
         (asyncio.CancelledError("of its own"), "CancelledError: of its own"),
+        (GeneratorExit("of its own"), "GeneratorExit: of its own"),
         (_NoWords(), "_NoWords: (it can't say why)"),
     ],
 )
@@ -244,6 +245,38 @@ def test_a_call_that_is_stopped_from_outside_is_not_told_as_its_own_failure(plac
         return task.cancelled()
 
     assert asyncio.run(stopped())
+
+
+def test_a_call_that_is_closed_from_outside_is_not_told_as_its_own_failure(place: Any) -> None:
+    """Nobody waits for it any more, and whoever is closed may not go on with a result."""
+
+    async def closed() -> list[str]:
+        begun, seen = asyncio.Event(), list[str]()
+
+        @tool
+        async def waits() -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        prepared = await waits.prepare(b"{}", waits.bind(b"{}", place.scene()), place.scene(), idempotency_key="k")
+
+        async def awaiting() -> None:
+            try:
+                seen.append((await prepared.go(timeout_seconds=60, on_output=lambda _: None)).text)
+            except GeneratorExit:
+                seen.append("closed")
+                raise
+
+        coroutine = awaiting()
+        task = asyncio.create_task(coroutine)
+        await begun.wait()
+        coroutine.close()
+        task.cancel()
+        await asyncio.wait([task])
+        assert isinstance(task.exception(), RuntimeError)  # there is nothing left that it could go on with
+        return seen
+
+    assert asyncio.run(closed()) == ["closed"]
 
 
 def test_a_function_that_is_waited_for_no_longer_never_begins(place: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,9 +397,12 @@ class _Picky(pydantic.BaseModel):
     @pydantic.field_validator("whole")
     @classmethod
     def check(cls, value: int) -> int:
-        if value == 1:
-            raise SystemExit("no")
+        if value in _LEAVING:
+            raise _LEAVING[value]("no")
         return {2: 2}[value]
+
+
+_LEAVING: dict[int, type[BaseException]] = {1: SystemExit, 3: GeneratorExit, 4: asyncio.CancelledError}
 
 
 class _Mute(pydantic.BaseModel):
@@ -392,10 +428,26 @@ def test_a_check_of_the_authors_own_that_fails_in_any_way_is_about_the_arguments
         (divide, b'{"ratio":{"whole":0}}', "ZeroDivisionError"),
         (pick, b'{"picky":{"whole":0}}', "KeyError: 0"),
         (pick, b'{"picky":{"whole":1}}', "SystemExit: no"),
+        (pick, b'{"picky":{"whole":3}}', "GeneratorExit: no"),
+        (pick, b'{"picky":{"whole":4}}', "CancelledError: no"),
     ):
         with pytest.raises(InvalidArguments, match=f"the tool's own check failed: {told}"):
             each.validate(arguments)
     assert pick.validate(b'{"picky":{"whole":2}}') == b'{"picky":{"whole":2}}'
+
+
+@pytest.mark.parametrize("leaving", _LEAVING.values())
+def test_a_result_that_can_not_write_itself_down_is_a_result_all_the_same(place: Any, run: Any, leaving: type[BaseException]) -> None:
+    class Mute:
+        def model_dump_json(self) -> str:
+            raise leaving("no words")
+
+    @tool
+    async def ran() -> Mute:
+        return Mute()
+
+    returned = run(ran, place.scene())
+    assert (returned.outcome, returned.text) == ("error", f"it ran, but its result can't be written as JSON ({leaving.__name__}: no words)")
 
 
 def test_a_model_that_can_not_write_itself_down_is_about_the_arguments_too() -> None:

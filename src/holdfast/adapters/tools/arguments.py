@@ -68,7 +68,9 @@ class ArgumentTypes:
             return _converted(raw, self._struct)
         except ValueError as exc:  # msgspec's own among them
             raise InvalidArguments(_words(exc)) from exc
-        except (Exception, SystemExit) as exc:  # a check of the author's own: whatever it raises, these arguments don't pass it
+        except KeyboardInterrupt:
+            raise
+        except BaseException as exc:  # a check of the author's own: whatever it raises, these arguments don't pass it
             raise InvalidArguments(f"the tool's own check failed: {told(exc)}") from exc
 
 
@@ -131,9 +133,9 @@ def _written(value: Any) -> bytes:
     try:
         encoded = msgspec.json.encode(_whole(value), enc_hook=write_model)
         strict_json(encoded, what="the arguments")  # a default, or a model's own dump, may hold what JSON can't
-    except InvalidArguments:
+    except (InvalidArguments, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as exc:  # a model's own dump is code of the tool's author, and may raise anything
+    except BaseException as exc:  # a model's own dump is code of the tool's author, and may raise anything
         raise InvalidArguments(f"the arguments can't be written down: {told(exc)}") from exc
     return encoded
 

@@ -150,13 +150,18 @@ class _PreparedFunction:
         if self._spent:
             raise InvariantBroken("a prepared call was started twice, or after it was abandoned")
         self._spent = True
+        task = _running_task()
         allowed = timeout_seconds if self._timeout_seconds is None else self._timeout_seconds
         try:
             value = await _within(self._run(), allowed)
         except _OutOfTime:
             return ToolReturned(outcome="timed_out", text=f"no result within {allowed:g} s{self._left_behind()}")
-        except (KeyboardInterrupt, GeneratorExit):
+        except KeyboardInterrupt:
             raise  # the program is stopped: that is not the tool's to say
+        except GeneratorExit as exc:
+            if task is None or _running_task() is not task:
+                raise  # we are closed from outside, and nobody waits for us; what the tool itself raises comes while our task runs
+            return returned_text(told(exc), outcome="error", secrets=self._secrets)
         except asyncio.CancelledError as exc:
             if _is_being_stopped():
                 self._left_behind()
@@ -166,7 +171,9 @@ class _PreparedFunction:
             return returned_text(told(exc), outcome="error", secrets=self._secrets)
         try:
             text = _result_text(value)
-        except (Exception, SystemExit) as exc:  # noqa: BLE001  the tool ran: its result is only not text
+        except KeyboardInterrupt:
+            raise
+        except BaseException as exc:  # noqa: BLE001  the tool ran: its result is only not text
             return returned_text(f"it ran, but its result can't be written as JSON ({told(exc)})", outcome="error", secrets=self._secrets)
         returned = returned_text(text, outcome="ok", secrets=self._secrets)
         on_output(returned.text.encode())
@@ -207,6 +214,13 @@ def _refuse_mistaken(function: Callable[..., Any], *, free: Sequence[str], timeo
         raise Unusable(f"free={free!r} is one text, and would be read letter by letter", hint=f"write free=[{free!r}]")
     if timeout_seconds is not None and not (isinstance(timeout_seconds, int | float) and timeout_seconds > 0):
         raise Unusable(f"timeout_seconds={timeout_seconds!r} is no time that a call could take", hint="use a number of seconds above 0")
+
+
+def _running_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop runs: we are closed with it
+        return None
 
 
 def _is_being_stopped() -> bool:

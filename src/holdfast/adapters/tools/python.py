@@ -150,7 +150,6 @@ class _PreparedFunction:
         if self._spent:
             raise InvariantBroken("a prepared call was started twice, or after it was abandoned")
         self._spent = True
-        task = _running_task()
         allowed = timeout_seconds if self._timeout_seconds is None else self._timeout_seconds
         try:
             value = await _within(self._run(), allowed)
@@ -158,16 +157,13 @@ class _PreparedFunction:
             return ToolReturned(outcome="timed_out", text=f"no result within {allowed:g} s{self._left_behind()}")
         except KeyboardInterrupt:
             raise  # the program is stopped: that is not the tool's to say
-        except GeneratorExit as exc:
-            if task is None or _running_task() is not task:
-                raise  # we are closed from outside, and nobody waits for us; what the tool itself raises comes while our task runs
-            return returned_text(told(exc), outcome="error", secrets=self._secrets)
         except asyncio.CancelledError as exc:
             if _is_being_stopped():
                 self._left_behind()
                 raise
             return returned_text(told(exc), outcome="error", secrets=self._secrets)  # a cancellation of its own making
         except BaseException as exc:  # noqa: BLE001  whatever it is, it is the tool's own failure, and known; one tool's `sys.exit` ends nobody else's turn
+            # A GeneratorExit too: whoever closes us from outside throws it into each of those who await us as well, and what we return is heard by nobody.
             return returned_text(told(exc), outcome="error", secrets=self._secrets)
         try:
             text = _result_text(value)
@@ -214,13 +210,6 @@ def _refuse_mistaken(function: Callable[..., Any], *, free: Sequence[str], timeo
         raise Unusable(f"free={free!r} is one text, and would be read letter by letter", hint=f"write free=[{free!r}]")
     if timeout_seconds is not None and not (isinstance(timeout_seconds, int | float) and timeout_seconds > 0):
         raise Unusable(f"timeout_seconds={timeout_seconds!r} is no time that a call could take", hint="use a number of seconds above 0")
-
-
-def _running_task() -> asyncio.Task[Any] | None:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # no loop runs: we are closed with it
-        return None
 
 
 def _is_being_stopped() -> bool:

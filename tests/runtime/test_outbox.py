@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -317,3 +318,32 @@ async def test_a_turn_that_starts_and_fails_in_one_commit_sends_its_notice(stage
         turn = await home.send("ops/a", "hi", source=alice)
         assert turn.outcome == "failed"
     assert [(each.kind, each.text) for each in post.arrived] == [("notice", "This request failed: the turn made 0 model calls, which is its bound")]
+
+
+@in_loop
+async def test_a_webhook_that_is_given_up_is_hung_up_on() -> None:
+    """Its thread would go on waiting for an answer, and a server that is told to stop would wait for the thread."""
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        listening.settimeout(60)
+        heard, over = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def silent() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.settimeout(60)
+                connection.recv(65536)
+                loop.call_soon_threadsafe(heard.set)
+                while connection.recv(65536):
+                    pass
+            loop.call_soon_threadsafe(over.set)
+
+        server = threading.Thread(target=silent, daemon=True)
+        server.start()
+        sending = asyncio.ensure_future(WebhookChannel(f"http://127.0.0.1:{listening.getsockname()[1]}/", timeout_seconds=600).send(PARCEL))
+        async with asyncio.timeout(60):
+            await heard.wait()
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+            await over.wait()

@@ -6,7 +6,9 @@ address goes to no other.
 """
 
 import asyncio
+import contextlib
 import http.client
+import socket
 import ssl
 from urllib.parse import urlsplit
 
@@ -31,10 +33,14 @@ class WebhookChannel:
         return kind == "prompt"
 
     async def send(self, parcel: Parcel) -> str | None:
-        return await asyncio.to_thread(self._post, parcel)
-
-    def _post(self, parcel: Parcel) -> str | None:
         connection = self._connection()
+        try:
+            return await asyncio.to_thread(self._post, connection, parcel)
+        except asyncio.CancelledError:
+            _cut(connection)  # else its thread, and whoever ends the process, would wait for an answer that nobody wants
+            raise
+
+    def _post(self, connection: http.client.HTTPConnection, parcel: Parcel) -> str | None:
         try:
             try:
                 connection.connect()
@@ -61,3 +67,11 @@ class WebhookChannel:
         if _OK <= status < _REDIRECT:
             return str(status)
         raise NotDelivered(f"{self._parts.netloc} answered {status}", may_pass=status >= _SERVER or status in _MAY_PASS)
+
+
+def _cut(connection: http.client.HTTPConnection) -> None:
+    """From another thread: whoever reads from it or writes to it is told that it is over."""
+    sock: socket.socket | None = connection.sock
+    if sock is not None:
+        with contextlib.suppress(OSError):  # over already
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)  # of TLS too, whose own way of ending is not for two threads

@@ -47,13 +47,26 @@ def home_path(given: str | os.PathLike[str] | None = None) -> Path:
     found = os.path.expanduser(chosen)  # noqa: PTH111  # as below
     whole = os.path.abspath(found)  # noqa: PTH100  # resolves no links: the store does, by descriptor
     refuse_what_is_no_text(whole)
-    if found.startswith("~"):
-        # A user without a home folder, as in many containers: the same words would mean another folder in every place they are said in.
+    if (why := _no_home_folder(chosen, found)) is not None:
         raise Unusable(
-            f"{chosen}: the system knows no home folder for {chosen.partition('/')[0]}",
-            hint="set $HOME, or name a home with --home or $HOLDFAST_HOME; a folder whose name begins with ~ is ./~...",
+            f"{chosen}: no home folder is known: {why}",
+            hint="name a home with --home or $HOLDFAST_HOME, or set $HOME; a folder whose name begins with ~ is ./~...",
         )
     return Path(whole)
+
+
+def _no_home_folder(chosen: str, found: str) -> str | None:
+    """
+    Why `~` stands for nothing, as in many containers; None where it does, or does not come up.
+
+    Taken as it is, the same words would mean another folder in every place they are said in, or one beside the system's own.
+    """
+    user = chosen.partition("/")[0]
+    if user == "~" and not os.environ.get("HOME", "/").startswith("/"):
+        return f"$HOME is {os.environ['HOME']!r}, which is no absolute path" if os.environ["HOME"] else "$HOME is empty"
+    if not found.startswith("~"):
+        return None
+    return f"$HOME is not set, and the system has no user with uid {os.getuid()}" if user == "~" else f"the system has no user {user[1:]!r}"
 
 
 def refuse_what_is_no_text(path: str) -> None:

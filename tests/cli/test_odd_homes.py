@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import Unusable
+from holdfast.wiring import home_path
 from tests.cli.conftest import Cli, everything_below
 
 SEVERAL = """
@@ -126,10 +128,32 @@ def test_a_home_folder_that_the_system_does_not_know_is_no_folder_named_so(cli: 
     for home in ("~no-such-person/state", "~no-such-person"):
         ran = cli("--json", "--home", home, "send", "notes", "hello")
         assert (ran.code, ran.json["error"]["code"]) == (2, "usage")
-        assert ran.json["error"]["message"] == f"{home}: the system knows no home folder for ~no-such-person"
+        assert ran.json["error"]["message"] == f"{home}: no home folder is known: the system has no user 'no-such-person'"
     assert list(cli.cwd.iterdir()) == []
     assert cli("--home", "./~no-such-person", "send", "notes", "hello").code == 0
     assert [each.name for each in cli.cwd.iterdir()] == ["~no-such-person"]
+
+
+@pytest.mark.parametrize(
+    ("home", "why"),
+    [
+        ("", "$HOME is empty"),
+        ("here", "$HOME is 'here', which is no absolute path"),
+        (None, "$HOME is not set, and the system has no user with uid 987654"),
+    ],
+)
+def test_where_no_home_folder_is_known_it_is_said_with_the_next_step(monkeypatch: pytest.MonkeyPatch, home: str | None, why: str) -> None:
+    """An empty $HOME would make a home beside the system's own folders, at `/.holdfast`."""
+    monkeypatch.delenv("HOLDFAST_HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 987654)
+    monkeypatch.delenv("HOME", raising=False)
+    if home is not None:
+        monkeypatch.setenv("HOME", home)
+    with pytest.raises(Unusable) as refused:
+        home_path()
+    assert refused.value.message == f"~/.holdfast: no home folder is known: {why}"
+    assert refused.value.hint.startswith("name a home with --home or $HOLDFAST_HOME")
+    assert home_path("/elsewhere") == Path("/elsewhere")
 
 
 def test_a_folder_whose_name_is_no_text_is_refused_in_words(cli: Cli) -> None:

@@ -74,7 +74,7 @@ def _over(closed_as: str | None, by: str | None, option: str | None) -> Decided:
     if by is None and closed_as is not None:
         code, why = _CLOSED[closed_as]
         return refused(code, f"this prompt is closed: {why}", hint="ask again if it is still wanted")
-    return refused("already_answered", f"{by} has answered this already ({option})", hint="`holdfast approvals show` has the record")
+    return refused("already_answered", f"this was answered already: {option}, by {by!r}", hint="`holdfast approvals show` has the record")
 
 
 def _settled(approval: Approval, command: AnswerApproval, turn: Turn, call: Call) -> Decided | None:
@@ -114,7 +114,8 @@ def _flaw(turn: Turn, approval: Approval, command: AnswerApproval, now: int) -> 
 def _wrong_approver(approval: Approval, command: AnswerApproval) -> Decided:
     """Refused, and journalled for the audit: but not without bound, or strangers could fill the journal."""
     asked = approval.asked
-    refusal = Refused(f"{command.by} may not answer this prompt", code="wrong_approver", hint=f"{' or '.join(asked.may_answer)} may; it still stands")
+    who = " or ".join(map(repr, asked.may_answer))  # quoted, as below: somebody may be called nobody
+    refusal = Refused(f"{command.by!r} may not answer this prompt", code="wrong_approver", hint=f"{who} may; it still stands")
     if approval.refusals >= _REFUSALS_JOURNALLED_MAX:
         return Decided(refusal=refusal)
     audit = AnswerRefused(approval=asked.approval, turn=asked.turn, by=command.by, option=command.option, code="wrong_approver")

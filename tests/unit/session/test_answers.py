@@ -31,6 +31,18 @@ def test_fifty_answers_are_one_decision() -> None:
         assert sum(isinstance(event, ToolStarted) for event in pure.events()) == (first == "approve_once")
 
 
+def test_a_persons_name_is_never_taken_for_a_word() -> None:
+    """The demo, run by the user `nobody`, said that nobody had answered."""
+    _, pure, approval = asked()
+    stranger = pure.answer(approval, "deny", "nobody", answer_id="x").decided[-1].refusal
+    pure.answer(approval, "deny", "alice", answer_id="y")
+    late = pure.answer(approval, "approve_once", "nobody", answer_id="z").decided[-1].refusal
+    assert stranger is not None
+    assert late is not None
+    assert (stranger.message, stranger.hint) == ("'nobody' may not answer this prompt", "'alice' may; it still stands")
+    assert late.message == "this was answered already: deny, by 'alice'"
+
+
 def test_an_answer_to_another_plan_leaves_the_prompt_as_it_was() -> None:
     """P1: plan_changed; the right digest then works."""
     _, pure, approval = asked()

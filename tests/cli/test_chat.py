@@ -5,10 +5,8 @@ import os
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +33,9 @@ class Desk:
     def program(self) -> list[str]:
         return [sys.executable, "-P", "-m", "holdfast", "--home", str(self.home)]
 
-    def chat(self, *more: str) -> PseudoTerminal:
-        return self._stack.enter_context(PseudoTerminal([*self.program(), "chat", SESSION, *more], cwd=str(self.work)))
+    def chat(self, *more: str, program: Sequence[str] | None = None) -> PseudoTerminal:
+        words = self.program() if program is None else [*program, "--home", str(self.home)]
+        return self._stack.enter_context(PseudoTerminal([*words, "chat", SESSION, *more], cwd=str(self.work)))
 
     def run(self, *arguments: str, **env: str) -> tuple[int, dict[str, Any]]:
         own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")} | env
@@ -333,15 +332,29 @@ def test_a_changed_byte_ends_the_talk(desk: Desk) -> None:
     assert desk.ran() == []
 
 
+CLOCK = """
+# `holdfast`, with a clock that this file's own folder sets: by so many seconds as `later` says.
+from pathlib import Path
+
+from holdfast.adapters.clock import SystemClock
+from holdfast.cli.main import main
+
+LATER, now_ms = Path(__file__).with_name("later"), SystemClock.now_ms
+SystemClock.now_ms = lambda self: now_ms(self) + int(LATER.read_text()) * 1000
+main()
+"""
+
+
 def test_an_expired_prompt_is_told_closed_and_denied(desk: Desk) -> None:
     """Past its time an answer is refused, and the closing is journalled (case 28)."""
-    desk.home.mkdir(mode=0o700)
-    (desk.home / "holdfast.toml").write_text('[approvals]\nexpires_after = "1s"\n')
-    chat = desk.chat()
+    program, later = desk.work / "clock.py", desk.work / "later"
+    program.write_text(CLOCK)
+    later.write_text("0")
+    chat = desk.chat(program=[sys.executable, "-P", str(program)])
     asked(chat)
-    prompt = desk.run("approvals", "list", "--all")[1]["approvals"][0]
-    while datetime.now(UTC) < datetime.fromisoformat(prompt["expires_at"]):
-        time.sleep(0.05)
+    week = desk.work / "week"
+    week.write_text(str(8 * 24 * 3600))  # a prompt stands for seven days
+    week.replace(later)
     chat.type("approve_once\r")
     chat.wait_until_seen("is closed: expired")
     chat.wait_until_seen("shell: denied")

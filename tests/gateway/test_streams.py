@@ -121,10 +121,9 @@ def test_a_stream_says_first_in_which_life_its_seqs_count(shared: Gateway) -> No
     for _ in range(2):
         shared.send(alice, "ops/again", "help")
         with shared.events(alice, "ops/again", after=3) as events:
-            name, ident, told = events.next() or ("", "", {})
-            lives_seen.append(told["instance"])
-            assert (name, ident, told) == ("life", None, {"instance": alice.get("/v1/sessions/ops/again").json()["instance"]})
             events.until_record("turn_ended")
+            lives_seen.append(events.response.headers["holdfast-instance"])
+            assert lives_seen[-1] == alice.get("/v1/sessions/ops/again").json()["instance"]
         shared.run("sessions", "delete", "ops/again", "--yes")
     assert lives_seen[0] != lives_seen[1]
 

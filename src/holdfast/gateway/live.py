@@ -52,8 +52,8 @@ class SessionEvents(Live):
         if not await is_seen(service.world, service.shelf, session, bearer.sees):
             raise unknown_session()
         async with self._gateway.tails.follow(session, bearer, instance=instance, after=cursor_of(request)) as follower:
-            life = frame_from_event("life", {"instance": follower.tail.instance})
-            await Stream(follower, life.data + await self._standing(session, bearer))(scope, receive, send)
+            first = await self._standing(session, bearer)
+            await Stream(follower, first, life=follower.tail.instance)(scope, receive, send)
 
     async def _standing(self, session: SessionId, bearer: Bearer) -> bytes:
         """What waits for the person who follows: told at the start of every stream, so also after every restart."""

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from holdfast.errors import HoldfastError, Untrusted
 from holdfast.gateway.frames import frame_from_event
 from holdfast.gateway.streams import Listener
+from holdfast.ids import InstanceId
 
 _log = logging.getLogger("holdfast.gateway.streaming")
 _HEADERS = [
@@ -25,18 +26,19 @@ _HEADERS = [
 
 
 class Stream:
-    """An ASGI response. `first` goes out before anything that is read."""
+    """An ASGI response. `first` goes out before anything that is read; `life` is the session's, in which its seqs count."""
 
-    def __init__(self, follower: Listener, first: bytes = b"") -> None:
+    def __init__(self, follower: Listener, first: bytes = b"", *, life: InstanceId | None = None) -> None:
         self._follower = follower
         self._first = first
+        self._headers = [*_HEADERS, (b"holdfast-instance", life.encode())] if life is not None else _HEADERS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         follower = self._follower
         abort: Callable[[], None] | None = scope.get("holdfast.abort")
         if abort is not None:
             follower.abort = abort
-        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        await send({"type": "http.response.start", "status": 200, "headers": self._headers})
         if scope["method"] == "HEAD":
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return

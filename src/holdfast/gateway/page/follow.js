@@ -51,6 +51,7 @@ export class Follow {
       if (answer.status === 404) { this.state("absent"); return "over"; }
       if (answer.status === 409) { this.restart(); return "heard"; }
       if (!answer.ok) return "failed";
+      if (this.isOther(answer.headers.get("Holdfast-Instance"))) { this.line.abort(); this.restart(); return "heard"; }
       this.state("live");
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";
@@ -60,7 +61,7 @@ export class Follow {
         heard = true;
         const frames = (rest + value).split("\n\n");
         rest = frames.pop();
-        for (const frame of frames) if (!this.line.signal.aborted) this.take(frame);
+        for (const frame of frames) this.take(frame);
       }
     } catch {
       return heard ? "heard" : "failed";
@@ -72,11 +73,11 @@ export class Follow {
 
   restart() { this.cursor = null; this.heard("restart", {}); }
 
-  // What a cursor of another life left out would be missing for ever: from the beginning, on a new line.
-  lives(instance) {
-    const other = this.life !== null && this.life !== instance;
-    this.life = instance;
-    if (other) { this.restart(); this.line.abort(); }
+  // What a cursor of another life left out would be missing for ever: from the beginning then, on a new line.
+  isOther(life) {
+    const before = this.life;
+    this.life = life;
+    return before !== null && before !== life;
   }
 
   take(frame) {
@@ -91,7 +92,6 @@ export class Follow {
       this.cursor = id;
     }
     if (data === null) return;
-    if (name === "life") { this.lives(JSON.parse(data).instance); return; }
     if (name === "end" && JSON.parse(data).reason === "new_life") { this.restart(); return; }
     this.heard(name, JSON.parse(data));
   }

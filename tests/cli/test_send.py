@@ -132,6 +132,23 @@ def test_where_nobody_may_answer_nobody_is_asked(cli: Cli, channel: str) -> None
     assert (turn["outcome"], turn["approvals"]) == ("completed", [])
     assert cli.json("approvals", "list", "--all") == {"approvals": []}
     assert cli.ran() == 0
+    (ended,) = [each["body"] for each in cli("--json", "sessions", "export", "ops/api").lines if each["type"] == "call_finished"]
+    assert (ended["outcome"], ended["code"]) == ("unattended", "approval_unattended")  # case 31, also where there is no folder to run it in
+
+
+def test_whoever_may_not_look_is_not_told_what_is_there(cli: Cli) -> None:
+    """A tool that is denied says so of everything alike: files, folders, and what is neither."""
+    (cli.cwd / "there.txt").write_text("x")
+    shells = [{"tool": "shell", "args": {"command": "true", "cwd": folder}} for folder in (".", "nowhere", "/", "/nowhere")]
+    reads = [{"tool": "read_file", "args": {"path": name}} for name in ("there.txt", "nowhere.txt")]
+    model = cli.script({"call": [*shells, *reads]}, {"say": "done"})
+    cli.json("send", "ops/api", "go", "--channel", "none", "--model", model, "--workspace", ".")
+    ended = [each["body"] for each in cli("--json", "sessions", "export", "ops/api").lines if each["type"] == "call_finished"]
+    assert len(ended) == 6
+    assert {(each["code"], each["text"]) for each in ended} == {
+        ("approval_unattended", "Not run: shell needs an approval, and nobody is known to have asked for it."),
+        ("denied_by_policy", "Not run: read_file is not allowed for the audience public."),
+    }
 
 
 def test_a_reminder_asks_whom_policy_names(cli: Cli) -> None:

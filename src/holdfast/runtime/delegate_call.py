@@ -26,7 +26,7 @@ async def start_delegate(
         return
     looked = await look(world, state, turn, call)
     new: NewDelegate | None = None
-    if looked.definition is not None:
+    if looked.definition is not None and looked.problem is None:
         new = delegation.new(turn, call_id, looked.definition)
         looked = _checked(world, looked, new.agent)
     grants = await home.grants_of(turn.context.requester, state)

@@ -151,6 +151,6 @@ def _look(tool: Tool, written: str, scene: Scene) -> Looked:
     try:
         binding = tool.bind(arguments, scene)
     except CannotBind as exc:
-        return Looked(call=scene.call, problem=(exc.code, str(exc)))
+        return Looked(call=scene.call, definition=tool.definition, arguments=arguments.decode(), problem=(exc.code, str(exc)))
     background = _has_background(type(tool)) and cast("RunsInBackground", tool).is_background(arguments)
     return Looked(call=scene.call, definition=tool.definition, arguments=arguments.decode(), binding=binding, background=background)

@@ -26,7 +26,7 @@ from holdfast.session.events import (
 from holdfast.session.evolve_jobs import call_key, exact_key
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.plan import Binding, ToolDefinition
-from holdfast.session.policy import Allow, Ask, Deny, Looked, Policy, Rule, Verdict, judge, may_answer
+from holdfast.session.policy import Allow, Ask, Deny, Looked, Policy, Rule, Verdict, denied_unseen, judge, may_answer
 from holdfast.session.state import Call, CallStatus, Phase, SessionState, Turn
 
 S = CallStatus
@@ -103,7 +103,8 @@ def _decide_one(state: SessionState, turn: Turn, call: Call, looked: Looked, com
     if isinstance(turn.context, LostContext):
         return _finished(turn, call, "denied", f"Not run: {turn.context.reason}.", "no_authority")
     if looked.problem is not None:
-        return _problem(turn, call, looked.problem)
+        unseen = denied_unseen(turn.context, looked, command.policy)
+        return _denied(turn, call, unseen) if unseen is not None else _problem(turn, call, looked.problem)
     if over := _delegate_bound(state, turn, looked) or _job_bound(state, turn, looked, command.policy) or _reminder_bound(state, looked):
         return _finished(turn, call, "denied", f"Not run: {over[1]}.", over[0])
     context = turn.context
@@ -111,10 +112,14 @@ def _decide_one(state: SessionState, turn: Turn, call: Call, looked: Looked, com
     match verdict:
         case Allow(by=by):
             return CallAllowed(turn=turn.turn, call=call.call, by=by, arguments=_found(looked)[1], digest=_allowed_digest(context, call, looked))
-        case Deny(code=code, text=text):
-            return _finished(turn, call, "unattended" if code == "approval_unattended" else "denied", f"Not run: {text}.", code)
+        case Deny():
+            return _denied(turn, call, verdict)
         case Ask():
             return _ask(state, turn, call, looked, verdict, command.policy, prompts, now)
+
+
+def _denied(turn: Turn, call: Call, deny: Deny) -> CallFinished:
+    return _finished(turn, call, "unattended" if deny.code == "approval_unattended" else "denied", f"Not run: {deny.text}.", deny.code)
 
 
 def _judge(state: SessionState, context: TurnContext, call: Call, looked: Looked, policy: Policy, grants: tuple[GrantProposed, ...]) -> Verdict:

@@ -56,7 +56,8 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     arguments: str | None = None
     binding: Binding | None = None
     background: bool = False  # it would go on as a job
-    problem: tuple[str, str] | None = None  # (code, text for the model): unknown tool, invalid arguments, cannot bind, hard deny
+    problem: tuple[str, str] | None = None
+    """(code, text for the model): unknown tool, invalid arguments, cannot bind, hard deny. Beside the latter two the tool is known, and the arguments."""
 
 
 class Allow(msgspec.Struct, frozen=True):
@@ -114,6 +115,21 @@ def judge(
         expires_after_seconds=rule.expires_after_seconds or policy.expires_after_seconds,
         in_doubt_twin=in_doubt_twin,
     )
+
+
+def denied_unseen(context: TurnContext, looked: Looked, policy: Policy) -> Deny | None:
+    """
+    Of a call that can't be bound: whether it would be denied whatever it is bound to.
+
+    That is said first: whoever may not use a tool is not told by it what is there and what is not.
+    """
+    if looked.definition is None or looked.problem is None or looked.problem[0] != "cannot_bind":
+        return None
+    unseen = Binding(display="")
+    verdict = judge(
+        context=context, definition=looked.definition, arguments=looked.arguments or "", binding=unseen, policy=policy, grants=(), in_doubt_twin=False
+    )
+    return verdict if isinstance(verdict, Deny) else None
 
 
 def _profile_rule(audience: Audience, definition: ToolDefinition, binding: Binding) -> Rule:

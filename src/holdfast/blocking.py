@@ -6,9 +6,10 @@ The same names for notebooks and synchronous code: one event loop in a thread of
 """
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
@@ -30,8 +31,12 @@ class Home:
         self._home = home
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        # Between what is handed to the loop and its end: nothing is handed to one that ends.
+        self._guard = threading.Lock()
 
     def __enter__(self) -> Self:
+        if self._loop is not None:
+            raise Unusable("the home is open already", hint="hand the open one around: it may be used from several threads")
         ready = threading.Event()
 
         def work() -> None:
@@ -57,15 +62,13 @@ class Home:
             self._stop()
 
     def _stop(self) -> None:
-        if self._loop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop = None
+        with self._guard:
+            loop, thread, self._loop = self._loop, self._thread, None
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
 
     def _do(self, work: Callable[[], Awaitable[T]]) -> T:
-        if self._loop is None:
-            raise Unusable("the home is not open", hint="use `with holdfast.blocking.open(...) as home`")
-
         if threading.current_thread() is self._thread:
             raise Unusable(
                 "the home is called from its own loop, which would wait for itself", hint="in an async tool use `await` and a home of its own"
@@ -77,12 +80,18 @@ class Home:
             running.append(asyncio.current_task())
             return await work()
 
-        doing = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        with self._guard:
+            loop = self._loop
+            if loop is None:
+                raise Unusable("the home is not open", hint="use `with holdfast.blocking.open(...) as home`")
+            doing = asyncio.run_coroutine_threadsafe(run(), loop)
         try:
             return doing.result()
+        except concurrent.futures.CancelledError as exc:  # by nobody but the end of the loop
+            raise Unusable("the home was closed meanwhile", hint="open it again") from exc
         except BaseException:
             if doing.cancel():  # Ctrl-C, say, while we waited: it goes no further behind our back, and has ended when this is told
-                asyncio.run_coroutine_threadsafe(_ended(running), self._loop).result()
+                asyncio.run_coroutine_threadsafe(_ended(running), loop).result()
             raise
 
     def send(
@@ -119,15 +128,20 @@ class Home:
         return self._do(lambda: self._home.approvals(for_))
 
     def follow(self, session: str, after: int | None = None) -> Iterator[Followed]:
-        """For ever; leave the loop to stop."""
+        """Until the home is closed; leave the loop to stop."""
         followed = self._home.follow(session, after)
         try:
             while True:
-                yield self._do(followed.__anext__)
+                try:
+                    found = self._do(followed.__anext__)
+                except StopAsyncIteration:
+                    return
+                yield found
         finally:
             close = getattr(followed, "aclose", None)
             if close is not None:
-                self._do(close)
+                with suppress(Unusable):  # the home was closed before: it ended there
+                    self._do(close)
 
     def cancel(self, session: str, *, by: MessageSource, turn: str | None = None) -> tuple[Turn, ...]:
         return self._do(lambda: self._home.cancel(session, by=by, turn=turn))

@@ -5,21 +5,25 @@ The library's way in: a home, its sessions, and the verbs, with the field names 
         turn = await home.send("ops/api", "restart_service service=api", source=alice)
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import wraps
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from holdfast.errors import NotSaved, Refused, Untrusted, Unusable
 from holdfast.ids import ApprovalId, GrantId, TurnId
 from holdfast.ports.journal_store import Record
 from holdfast.ports.tools import BUILTIN_TOOLS, Tool
+from holdfast.runtime.attempt import finish
 from holdfast.runtime.feed import Heard
 from holdfast.runtime.foreign import ForeignTurn
+from holdfast.runtime.in_flight import InFlight
 from holdfast.runtime.job_reports import JobReport
 from holdfast.runtime.job_verbs import Circle, cancel_job, list_jobs, show_job
 from holdfast.runtime.reminding import Wanted
@@ -30,6 +34,9 @@ from holdfast.session.authority import MessageSource, Workspace
 from holdfast.settings.settings import did_you_mean
 from holdfast.settings.values import is_name
 from holdfast.wiring import LazyModels, folder_identity, home_path, open_service
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 Approval = ApprovalReport
 Turn = TurnReport
@@ -57,6 +64,17 @@ class Agent:
     delegates: "Sequence[Agent | str]" = field(default_factory=tuple)
 
 
+def _verb(method: "Callable[Concatenate[Home, _P], Coroutine[Any, Any, _R]]") -> "Callable[Concatenate[Home, _P], Coroutine[Any, Any, _R]]":
+    """Known to be in flight: whoever leaves the home meanwhile stops it first."""
+
+    @wraps(method)
+    async def run(home: "Home", /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with home._in_flight.verb():  # noqa: SLF001  # a method of it
+            return await method(home, *args, **kwargs)
+
+    return run
+
+
 class Home:
     """An open home. Made by `holdfast.open`; use it as an async context manager."""
 
@@ -64,17 +82,29 @@ class Home:
         self._opener = opener
         self._context: AbstractAsyncContextManager[Service] | None = None
         self._service: Service | None = None
+        self._in_flight = InFlight()
 
     async def __aenter__(self) -> Self:
+        if self._context is not None:
+            raise Unusable("the home is open already", hint="hand the open one around, or call holdfast.open(...) again for another")
         self._context = self._opener()
-        self._service = await self._context.__aenter__()
+        try:
+            self._service = await self._context.__aenter__()
+        except BaseException:
+            self._context = None
+            raise
         self._service.jobs.drives = True
+        self._in_flight = InFlight()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        context, self._context, self._service = self._context, None, None
-        if context is not None:
-            await context.__aexit__(kind, error, trace)
+        context, self._service = self._context, None
+        try:
+            await finish(self._in_flight.stop(besides=asyncio.current_task()))
+        finally:
+            self._context = None
+            if context is not None:
+                await context.__aexit__(kind, error, trace)
 
     @property
     def service(self) -> Service:
@@ -83,6 +113,7 @@ class Home:
             raise Unusable("the home is not open", hint="use `async with holdfast.open(...) as home`")
         return self._service
 
+    @_verb
     async def send(
         self,
         session: str,
@@ -101,6 +132,7 @@ class Home:
         told = None if source is None else _source(source)
         return await self.service.send(session, text, source=told, agent=agent, model=model, dedup=dedup, workspace=folder, wait=wait)
 
+    @_verb
     async def answer(
         self,
         approval: Approval,
@@ -162,29 +194,33 @@ class Home:
             seq=turn.seq,
         )
 
+    @_verb
     async def approval(self, id: str) -> Approval:  # noqa: A002  # the field's name
         """One prompt, open or closed, to show and to answer."""
         return await self.service.approval(ApprovalId(id))
 
+    @_verb
     async def approvals(self, for_: str | None = None) -> tuple[Approval, ...]:
         """What waits; with `for_`, what that person may answer."""
         return await self.service.approvals(for_=for_)
 
     def follow(self, session: str, after: int | None = None) -> AsyncIterator[Followed]:
         """
-        Records as they are stored, and pieces of text as they come, for ever: leave the loop to stop.
+        Records as they are stored, and pieces of text as they come, until the home is closed: leave the loop to stop.
 
         `after` is the seq to go on from, 0 for the whole history; without it, only what comes from now on.
         """
         if after is not None and not isinstance(after, int):
             raise Unusable(f"after={after!r} is no seq", code="malformed", hint="use record.seq, or 0 for the whole history")
-        return self.service.follow(session, after=after)
+        return self._in_flight.follow(self.service.follow(session, after=after))
 
+    @_verb
     async def cancel(self, session: str, *, by: MessageSource, turn: str | None = None) -> tuple[Turn, ...]:
         """End the running turn, or the one that is named; calls that had started end with their real outcome or in doubt. The requester and an operator may."""
         operator = _source(by).principal == "operator"
         return await self.service.cancel(session, by=by.person or "nobody", turn=TurnId(turn) if turn else None, may_all=operator)
 
+    @_verb
     async def resume(self, session: str | None = None, *, model: str | None = None) -> tuple[Turn, ...]:
         """Fire what is due, then drive on whatever is owed: in one session, or in all."""
         if session is not None:
@@ -192,6 +228,7 @@ class Home:
         owing = await self.service.owing_heads()
         return tuple([await self.service.resume(name, by="library", model=model, since=since) for name, since in owing.items()])
 
+    @_verb
     async def remind(
         self,
         session: str,
@@ -219,33 +256,41 @@ class Home:
         wanted = Wanted(text=text, at=moment, every=every, cron=cron, time_zone=time_zone, may_prompt=may_prompt)
         return await self.service.remind(session, wanted, source=_source(source), agent=agent, model=model, workspace=_workspace(workspace))
 
+    @_verb
     async def reminders(self) -> tuple[Reminder, ...]:
         """Those that stand, in all sessions, the next one first."""
         return await self.service.reminders()
 
+    @_verb
     async def cancel_reminder(self, reminder: str, *, by: MessageSource) -> Reminder:
         return await self.service.cancel_reminder(reminder, by=_source(by).person or "nobody", may_all=by.principal == "operator")
 
+    @_verb
     async def grants(self) -> tuple[Grant, ...]:
         """Remembered approvals that count."""
         return await self.service.grants()
 
+    @_verb
     async def revoke(self, grant: str, *, by: MessageSource) -> None:
         """Take a remembered approval back: the requester may. From the next call on it is asked again."""
         await self.service.revoke(GrantId(grant), by=_source(by).person or "nobody", may_all=by.principal == "system")
 
+    @_verb
     async def jobs(self, session: str | None = None, *, by: MessageSource, everything: bool = False) -> tuple[Job, ...]:
         """Background jobs that run and are there for them: of the same audience and boundary. With `everything`, also those that ended lately."""
         return await list_jobs(self.service, _circle(by), session=session, everything=everything)
 
+    @_verb
     async def job(self, id: str, *, by: MessageSource) -> Job:  # noqa: A002  # the field's name
         """One job and, once it is over, what it gave back. One of another circle is not there."""
         return await show_job(self.service, id, _circle(by))
 
+    @_verb
     async def cancel_job(self, id: str, *, by: MessageSource) -> Job:  # noqa: A002  # the field's name
         """Stop a job: durable before anything is ended."""
         return await cancel_job(self.service, id, _circle(by))
 
+    @_verb
     async def session(self, session: str) -> Session:
         """Where it stands: its phase, what it owes, whether it is sealed, and the files of its journal."""
         return await self.service.show(session)
@@ -257,8 +302,10 @@ class Home:
         """A turn driven by your own loop: see `ForeignTurn.gate` and `ForeignTurn.record`."""
         _texts({"session": session, "text": text}, {"agent": agent})
         told = None if source is None else _source(source)
-        async with self.service.foreign_turn(session, text, source=told, agent=agent, workspace=_workspace(workspace)) as turn:
-            yield turn
+        beginning = self.service.foreign_turn(session, text, source=told, agent=agent, workspace=_workspace(workspace))
+        with self._in_flight.verb():
+            async with beginning as turn:
+                yield turn
 
 
 def _source(given: MessageSource) -> MessageSource:

@@ -261,7 +261,8 @@ class FileJournal:
         if self._closed:
             return
         self._closed = True
-        await self._store.in_thread(self._close_now)
+        if not self._store.is_closed:  # which has closed everything that is its
+            await self._store.in_thread(self._close_now)
 
     def _close_now(self) -> None:
         self.lane.wait_until_idle()

@@ -323,8 +323,7 @@ class FileStore:
 
     def in_thread(self, work: Callable[[], T]) -> Coroutine[Any, Any, T]:
         """Off the event loop, and under way when this returns; it is awaited to its end, then cancellation goes on."""
-        if os.getpid() != self._pid:
-            raise forked()
+        self._check_threads()
         return self._refused_or(self._threads.call(work))
 
     async def _refused_or(self, outcome: Coroutine[Any, Any, T]) -> T:
@@ -333,9 +332,19 @@ class FileStore:
         except OSError as exc:
             raise disk_refused(str(self.path), exc) from exc
 
-    async def wait_for(self, request: Request, lane: Lane) -> None:
+    def _check_threads(self) -> None:
+        """Nobody would do it: the threads stayed in the other process, or have ended. To wait for them would be for ever."""
         if os.getpid() != self._pid:
             raise forked()
+        if self._closed:
+            raise InvariantBroken("the store is closed")
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    async def wait_for(self, request: Request, lane: Lane) -> None:
+        self._check_threads()
         arrival = Arrival()
         request.wake = arrival.tell
         lane.append_soon(request)

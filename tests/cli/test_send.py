@@ -127,7 +127,8 @@ def test_a_plain_yes_to_a_question_is_told_how_a_question_is_answered(cli: Cli) 
 
 @pytest.mark.parametrize("channel", ["webhook", "reminder", "none"])
 def test_where_nobody_may_answer_nobody_is_asked(cli: Cli, channel: str) -> None:
-    model = cli.script({"call": [{"tool": "shell", "args": {"command": "echo ran >> ran.txt"}}]}, {"say": "done"})
+    call = {"call": [{"tool": "shell", "args": {"command": "echo ran >> ran.txt"}}]}
+    model = cli.script(call, {"expect": {"last_tool_result_contains": "approval_unattended"}, "say": "done"})
     turn = cli.json("send", "ops/api", "go", "--channel", channel, "--model", model, "--as", "alice")
     assert (turn["outcome"], turn["approvals"]) == ("completed", [])
     assert cli.json("approvals", "list", "--all") == {"approvals": []}

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from holdfast.session.authority import TurnContext
+from holdfast.session.messages import Message
 from holdfast.session.react import react
 from holdfast.session.state import SessionState
 from holdfast.session.view import shared_messages, view_of
@@ -21,11 +22,11 @@ def summary(state: SessionState) -> dict[str, Any]:
                 "phase": turn.phase.value,
                 "requester": turn.context.requester if isinstance(turn.context, TurnContext) else turn.context.reason,
                 "calls": [[call.tool, call.status.value, call.arguments, call.allowed_by, call.outcome] for call in turn.calls],
-                "view": msgspec.to_builtins(view_of(turn)),
+                "view": _messages(view_of(turn)),
             }
             for name, turn in state.turns.items()
         },
-        "view": msgspec.to_builtins(shared_messages(state.view)),
+        "view": _messages(shared_messages(state.view)),
         "prompts": sorted(state.approvals),
         "in_doubt": sorted(key for key, _ in state.in_doubt.items()),
         "dedup": sorted(key for key, _ in state.dedup.items()),
@@ -35,6 +36,11 @@ def summary(state: SessionState) -> dict[str, Any]:
         "usage": msgspec.to_builtins(state.usage),
         **({"reminders": _reminders(state)} if state.reminders or list(state.reminders_over.items()) else {}),
     }
+
+
+def _messages(view: tuple[Message, ...]) -> Any:
+    """Without the codes of results, which lines of before did not repeat in the view: a record of its own holds each."""
+    return [{name: value for name, value in each.items() if name != "code"} for each in msgspec.to_builtins(view)]
 
 
 def _reminders(state: SessionState) -> dict[str, Any]:

@@ -85,6 +85,14 @@ def test_the_model_is_told_how_a_call_ended(outcome: str, theirs: str, text: str
     assert (part.outcome, part.content) == (theirs, text)
 
 
+def test_the_model_is_told_why_a_call_did_not_run() -> None:
+    """Case 20: a denial comes with its code, to every model."""
+    denied = ResultMessage(CallId("c-1"), "now", "denied", "Not run: it is denied.", code="denied_by_policy")
+    wire = messages_from_request(view(HI, AssistantMessage("", (made(1),)), denied))
+    (part,) = [each for message in wire for each in message.parts if isinstance(each, ToolReturnPart)]
+    assert part.content == "[denied: denied_by_policy] Not run: it is denied."
+
+
 def test_what_stands_between_two_answers_is_one_request() -> None:
     """Results first, then what was said; an empty answer leaves no trace."""
     messages = (HI, AssistantMessage("", (made(1),)), result(1), NoteMessage("n"), AssistantMessage(""), UserMessage("so?", None))

@@ -257,7 +257,7 @@ def call_finished(turn: Turn, event: CallFinished) -> Turn:
     calls[index] = finished
     own, tainted = turn.own, turn.tainted
     if all([each.status is _FINISHED for each in calls]):  # noqa: C419  # a list is faster than a generator here
-        own = own.extend(ResultMessage(each.call, each.tool, each.outcome or "error", each.text, each.provider_id) for each in calls)
+        own = own.extend(ResultMessage(each.call, each.tool, each.outcome or "error", each.text, each.provider_id, each.code) for each in calls)
         # With the results, and not before: while a batch is open, what its calls are bound to stays what it was.
         tainted = tainted or any([each.run > 0 and taints(each.tool) for each in calls])  # noqa: C419
     # That an outcome is unknown is said by recovery too, which is no step of an attempt.

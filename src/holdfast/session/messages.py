@@ -71,6 +71,19 @@ class ResultMessage(msgspec.Struct, frozen=True, gc=False, tag="result"):
     outcome: str
     text: str
     provider_id: str | None = None
+    code: str | None = None  # why it did not run, or how it ended
+
+    @property
+    def told(self) -> str:
+        """
+        As every model reads it. Providers differ in how they show an outcome, or don't: the text says it to all of them, with its code.
+
+        >>> ResultMessage(CallId("c-1"), "shell", "unattended", "Not run: nobody may approve it.", code="approval_unattended").told
+        '[unattended: approval_unattended] Not run: nobody may approve it.'
+        """
+        if self.code is None and self.outcome in ("ok", "error"):
+            return self.text
+        return f"[{self.outcome}{f': {self.code}' if self.code not in (None, self.outcome) else ''}] {self.text}"
 
 
 Message = UserMessage | NoteMessage | AssistantMessage | ResultMessage

@@ -151,12 +151,10 @@ def part_from_message(message: UserMessage | NoteMessage | ResultMessage, ids: d
             return UserPromptPart(content=user_text(message))
         case NoteMessage(text=text):
             return UserPromptPart(content=f"<holdfast-note>\n{disarmed(text)}\n</holdfast-note>")
-        case ResultMessage(call=call, tool=tool, outcome=outcome, text=text):
-            # Providers differ in how they show an outcome, or don't: the text says it to all of them.
-            content = text if outcome in ("ok", "error") else f"[{outcome}] {text}"
+        case ResultMessage(call=call, tool=tool, outcome=outcome):
             return ToolReturnPart(
                 tool_name=wire_name(tool),
-                content=content,
+                content=message.told,
                 tool_call_id=ids[call],
                 outcome=OUTCOMES.get(outcome, "denied"),
             )

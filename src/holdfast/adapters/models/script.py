@@ -180,7 +180,7 @@ async def play(script: Script, request: ModelRequest, *, on_text: OnText) -> Mod
 
 
 def check(expectation: Expectation, request: ModelRequest, *, line: int) -> None:
-    results = [message.text for message in request.messages if isinstance(message, ResultMessage)]
+    results = [message.told for message in request.messages if isinstance(message, ResultMessage)]
     wanted = expectation.last_tool_result_contains
     if not results:
         found = "there is no tool result"

@@ -122,7 +122,7 @@ def read_unverified(line: bytes) -> Record | None:
     try:
         mac = bytes.fromhex(line[end + len(_MAC) : -len(_END)].decode())
         return _record(line[:cut], line[start:end], mac, None)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

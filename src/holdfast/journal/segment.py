@@ -71,7 +71,7 @@ def read_opened(body: bytes) -> SegmentOpened | None:
     """What a segment's first body says, believed by nobody yet; None if it is no such thing. These fields stay in every format."""
     try:
         return _decode_opened(body)
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):  # no JSON, no UTF-8, no header, or nested without end
         return None
 
 

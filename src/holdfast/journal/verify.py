@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.ids import SessionId
 from holdfast.journal.anchor import Anchor
+from holdfast.journal.chain import KeyMissing
 from holdfast.journal.fence import Fence
 from holdfast.journal.record import Record
 from holdfast.limits import BATCH_BYTES_MAX
@@ -83,12 +84,14 @@ def walk(
     first_mac: str | None,
     claimed_length: Callable[[int], int | None],
     excess_is_known: Callable[[int, int, bytes], bool],
+    is_lost: Callable[[int], bool],
 ) -> Walked:
     """
     Every record of every segment, one by one, from the journal's first byte.
 
-    `claimed_length(number)` is what the next segment's header says of this one; the chain confirms or refutes it.
+    `claimed_length(number)` is what the next segment's header says of this one, if that header is somebody's with the key; the chain has yet to confirm it.
     `excess_is_known(number, length, bytes)` says whether bytes past a closed segment's length are the batch that was put in quarantine.
+    `is_lost(generation)` says whether a key that we lack was one of ours; a header that names any other is changed.
     `segments` may grow while the last of them is read: a writer at work beside us goes on in a new one.
     The anchor is read after the last segment, so that such a writer never makes it lead.
     """
@@ -101,21 +104,24 @@ def walk(
         if segment.number != fence.number:
             return Walked("cut_short", seen.count, fence, name, 0, f"segment {fence.number} is missing")
         data = segment.read(0)
-        length = claimed_length(segment.number) if position < len(segments) else None
-        fed = fence.feed(data if length is None else data[:length])
-        seen.take(fed.records, fence)
-        rest = data[fed.taken :]
+        is_last = position == len(segments)
+        length = None if is_last else claimed_length(segment.number)
+        try:
+            seen.take(fence.feed(data if length is None else data[:length]).records, fence)
+        except KeyMissing as exc:
+            if is_lost(exc.generation):
+                return Walked("unreadable", seen.count, fence, name, 0, str(exc))
+            return Walked("broken", seen.count, fence, name, 0, f"its header names a key that never was ({exc})")
+        rest = data[fence.offset :]
         if seen.wrong_first:
-            return Walked("broken", seen.count, fence, name, 0, "its first record is not the one the home's journal names")
-        if length is not None:
-            if fence.offset != length:
-                return _ended_early(fence, seen, name, data, length)
-            if rest and not excess_is_known(fence.number, length, rest):
-                return Walked("broken", seen.count, fence, name, length, "bytes follow the segment's end")
-            continue
-        if rest or fence.where == "start" or position != len(segments) - 1:
-            return _judge_end(fence, seen, name, rest, read_anchor(), is_last=position == len(segments))
-        # The last one's header is not whole: judged there.
+            return Walked("broken", 0, fence, name, 0, "its first record is not the one the home's journal names")
+        if length is not None and fence.offset != length:
+            return _ended_early(fence, seen, name, data, length)
+        is_excess = not is_last and bool(rest) and not excess_is_known(fence.number, fence.offset, rest)
+        if is_excess and length is not None:
+            return Walked("broken", seen.count, fence, name, length, "bytes follow the segment's end")
+        if is_last or is_excess or fence.where == "start":
+            return _judge_end(fence, seen, name, rest, read_anchor(), is_last=is_last)
     return Walked("cut_short", 0, fence, name, None, "it has no segment")
 
 

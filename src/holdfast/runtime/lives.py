@@ -209,7 +209,7 @@ async def _attached(journal: Journal) -> tuple[str, ...]:
             continue
         try:
             kept = msgspec.json.decode(data, type=_Kept)
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):
             told.append(f"something unreadable ({where})")
             continue
         what = "a reply" if kept.outcome is None else f"a tool's outcome ({kept.outcome})"

@@ -7,7 +7,6 @@ from holdfast.journal.anchor import Anchor
 from holdfast.journal.chain import Keyring
 from holdfast.journal.fence import Fence
 from holdfast.journal.record import Draft, read_unverified
-from holdfast.journal.segment import read_opened
 from holdfast.journal.verify import SegmentBytes, Walked, tail_is_torn, walk
 from holdfast.limits import BATCH_BYTES_MAX
 
@@ -35,9 +34,9 @@ class Written:
         def claimed_length(number: int) -> int | None:
             if number >= len(self.segments):
                 return None
-            record = read_unverified(self.segments[number].split(b"\n")[0] + b"\n")
-            opened = read_opened(record.body) if record else None
-            return opened.previous.length if opened and opened.previous else None
+            header = Fence(KEYS, OPS, LIFE, number=number + 1)
+            header.feed(self.segments[number].split(b"\n")[0] + b"\n")
+            return header.previous.length if header.previous else None
 
         return walk(
             Fence(KEYS, OPS, LIFE),
@@ -45,6 +44,7 @@ class Written:
             lambda: self.anchor,
             first_mac=first_mac,
             claimed_length=claimed_length,
+            is_lost=lambda _: True,
             excess_is_known=lambda _number, _length, excess: excess == known,
         )
 

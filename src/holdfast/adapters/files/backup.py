@@ -83,7 +83,7 @@ def read_manifest(source: Path) -> Manifest:
     try:
         with _opened(source / MANIFEST) as file:
             manifest = msgspec.json.decode(file.read(), type=Manifest)
-    except (OSError, msgspec.MsgspecError) as exc:
+    except (OSError, ValueError, RecursionError) as exc:
         why = f"{MANIFEST}: {exc.strerror}" if isinstance(exc, OSError) else str(exc)
         raise Unusable(f"{source} is no backup ({why})", code="no_backup", hint="name a folder that `holdfast backup` made") from exc
     if manifest.format > _FORMAT:

@@ -29,5 +29,5 @@ def read(home: int) -> SealMark | None:
         return msgspec.json.decode(raw, type=SealMark)
     except FileNotFoundError:
         return None
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         return SealMark("broken", "the home is sealed; the mark itself can't be read")

@@ -20,10 +20,12 @@ from holdfast.adapters.files.keys import KnownKeys, make_next_key
 from holdfast.adapters.files.lane import Lane
 from holdfast.adapters.files.reading import open_at_head
 from holdfast.adapters.files.session_files import SessionFiles
+from holdfast.adapters.files.verifying import verify_files
 from holdfast.errors import Busy, Refused
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import KeyMissing, key_id
 from holdfast.journal.record import Draft
+from holdfast.journal.segment import parse_segment_name
 from holdfast.journal.verify import Damage
 from holdfast.ports.journal_store import Section
 from holdfast.session.home_events import KeyRotated, SessionCreated, SessionDeleted
@@ -81,9 +83,18 @@ class Lives:
             if isinstance(exc, KeyMissing) and own.is_lost(exc.generation):
                 return FileJournal(self._store, lane, lane.files.fence(), verified=False)
             journal = FileJournal(self._store, lane, lane.files.fence())
-            journal.sealed_by(_damage_from_error(exc), while_open=False)
+            journal.sealed_by(self._placed(lane.files, created, _damage_from_error(exc)), while_open=False)
             return journal
         return FileJournal(self._store, lane, fence)
+
+    def _placed(self, files: SessionFiles, created: SessionCreated, damage: Damage) -> Damage:
+        """Where history stops being believable, as `verify` says it: an opening finds that something is wrong, and not always the first thing."""
+        found = verify_files(files, sealed=False, first_mac=created.first_mac, is_lost=self._own.is_lost)
+        if found.verdict not in ("broken", "cut_short"):
+            return damage
+        named = parse_segment_name(found.segment) if found.segment is not None else None
+        number = named[1] if named is not None else damage.number
+        return Damage(found.verdict, found.detail or damage.detail, found.at_seq or 0, number, found.byte or 0)
 
     def _lane(self, session: SessionId, instance: InstanceId, files: Callable[[], SessionFiles]) -> Lane:
         """The one lane of this life in this store, as long as somebody uses it."""

@@ -91,7 +91,7 @@ class Quarantine:
                 match = _NAME.match(name)
                 if match is None or match.group(2) not in {TORN_TAIL, FAILED_BATCH}:
                     continue
-                with contextlib.suppress(OSError, HoldfastError, msgspec.MsgspecError, ValueError):
+                with contextlib.suppress(OSError, HoldfastError, ValueError, RecursionError):
                     item = msgspec.json.decode(read_file(fd, name, bytes_max=_ITEM_BYTES_MAX), type=CutBytes)
                     if (item.segment, item.offset) == (segment, offset) and base64.b64decode(item.base64) == cut:
                         return True

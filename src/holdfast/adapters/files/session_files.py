@@ -16,10 +16,10 @@ from holdfast.adapters.files.locks import FolderLock, KeptFile, folder_lock, for
 from holdfast.adapters.files.paths import open_file, read_at, walk
 from holdfast.adapters.files.quarantine import Quarantine
 from holdfast.adapters.files.reserve import Reserve
-from holdfast.errors import InvariantBroken, NotSaved, Refused
+from holdfast.errors import InvariantBroken, NewerVersion, NotSaved, Refused
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.anchor import Anchor
-from holdfast.journal.chain import Keyring
+from holdfast.journal.chain import KeyMissing, Keyring
 from holdfast.journal.fence import Fence
 from holdfast.journal.record import read_unverified
 from holdfast.journal.segment import parse_segment_name, read_opened, segment_name
@@ -263,6 +263,15 @@ class SessionFiles:
         record = read_unverified(line + b"\n") if newline else None
         opened = read_opened(record.body) if record else None
         return opened.previous.length if opened and opened.previous else None
+
+    def closed_length(self, folder: int, number: int) -> int | None:
+        """The same, if the next one's header is somebody's with the key. It may be of another past: the chain has yet to confirm it."""
+        header = self.fence(number + 1)
+        with contextlib.suppress(FileNotFoundError, KeyMissing, NewerVersion):
+            first = self.read_segment(folder, number + 1, HEADER_BYTES_MAX)
+            if header.feed(first[: first.find(b"\n") + 1]).records and header.previous is not None:
+                return header.previous.length
+        return None
 
     def temporary(self, number: int) -> str:
         return f".{self.name(number)}.{secrets.token_hex(8)}.tmp"

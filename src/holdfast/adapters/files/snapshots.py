@@ -88,7 +88,7 @@ def _verified(files: SessionFiles, key_of: "dict[int, bytes]", data: bytes) -> S
         header = msgspec.json.decode(line, type=_Header)
         key = subkey(key_of[header.generation], "snapshot", files.session, files.instance)
         mac = bytes.fromhex(header.mac)
-    except (msgspec.MsgspecError, KeyError, KeyMissing, ValueError):
+    except (KeyError, KeyMissing, ValueError, RecursionError):
         return None
     ours = (header.format, header.session, header.instance) == (_FORMAT, files.session, files.instance)
     if not ours or len(rest) != header.length + _MAC_BYTES or blake3(data[:-_MAC_BYTES], key=key).digest() != data[-_MAC_BYTES:]:

@@ -21,7 +21,6 @@ InputId = NewType("InputId", str)
 CallId = NewType("CallId", str)
 ApprovalId = NewType("ApprovalId", str)
 GrantId = NewType("GrantId", str)
-PersonId = NewType("PersonId", str)
 MemoryId = NewType("MemoryId", str)
 ReminderId = NewType("ReminderId", str)
 JobId = NewType("JobId", str)
@@ -77,6 +76,11 @@ def delegate_session(call: CallId) -> SessionId:
 def delegate_tool_name(agent: str) -> str:
     """What a model calls to hand a task to that agent."""
     return f"{DELEGATE_CHANNEL}_{agent}"
+
+
+def delegate_of_tool(name: str) -> str:
+    """The agent that a tool of that name hands a task to."""
+    return name.removeprefix(f"{DELEGATE_CHANNEL}_")
 
 
 def approval_id(instance: InstanceId, call: CallId, attempt: int) -> ApprovalId:

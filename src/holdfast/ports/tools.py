@@ -11,7 +11,7 @@ A call goes through four steps, each of which may refuse:
 `bind` is called again right before `prepare`, and what it says must be equal to what was approved.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -194,6 +194,3 @@ class ToolBox(Protocol):
     def end_survivors(self, call: CallId, facts: ProcessFacts | None) -> int:
         """After a crash: end what is left of this call's process group, found by boot id and start time or by its HOLDFAST_TOOL. Returns how many were ended."""
         ...
-
-
-ToolTable = Mapping[str, Tool]

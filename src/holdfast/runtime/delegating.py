@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.errors import InvariantBroken, Refused, Untrusted
-from holdfast.ids import DELEGATE_CHANNEL, ApprovalId, CallId, SessionId, TurnId, delegate_session
+from holdfast.ids import DELEGATE_CHANNEL, ApprovalId, CallId, SessionId, TurnId, delegate_of_tool, delegate_session
 from holdfast.ports.journal_store import Check, Draft
 from holdfast.runtime import listing
 from holdfast.runtime.ledger import Ledger
@@ -57,7 +57,7 @@ class Delegation:
 
     def new(self, turn: Turn, call: CallId, definition: ToolDefinition) -> NewDelegate:
         """What a start would journal. The session's name follows from the call; its life is minted here, and kept by the first start that is durable."""
-        agent = definition.name.removeprefix("delegate_")
+        agent = delegate_of_tool(definition.name)
         tools = tuple(sorted(name for name, tool in turn_tools(self._world, turn).items() if not is_delegate(tool)))
         return NewDelegate(agent=agent, session=delegate_session(call), instance=new_instance(self._world.random_bytes), tools=tools)
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from holdfast.errors import Fenced, InDoubt, ReadOnly, Refused
-from holdfast.ids import GrantId
+from holdfast.ids import ApprovalId, GrantId
 from holdfast.ports.journal_store import Draft, Head, Journal, JournalStore, Record, Section
 from holdfast.ports.snapshots import KeepsSnapshots
 from holdfast.runtime.attempt import Attempt, nothing
@@ -148,8 +148,7 @@ def _evolve(state: HomeState, record: Record) -> None:
 
 def _decided(grant: GrantProposed, state: SessionState) -> bool | None:
     """True: its answer is journalled. False: it never will be. None: the prompt is still open."""
-    where = next((each for name, each in state.approvals.items() if name == grant.approval), None)
-    if where is not None:
+    if (where := state.approvals.get(ApprovalId(grant.approval))) is not None:
         call = state.open_call(where[0], where[1])
         approval = call.approval if call is not None else None
         if approval is not None and approval.asked.approval == grant.approval:

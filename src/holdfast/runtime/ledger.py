@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.errors import BrokenChain, NewerVersion, ReadOnly, Refused
-from holdfast.ids import TurnId
+from holdfast.ids import ApprovalId, TurnId
 from holdfast.ports.journal_store import Check, Draft, Head, Journal, Record, SealMark, Section
 from holdfast.ports.snapshots import KeepsSnapshots, Snapshot
 from holdfast.runtime.attempt import As, Attempt, Produced
@@ -30,7 +30,7 @@ from holdfast.session.snapshot import decode_state, encode_state
 from holdfast.session.state import SessionState
 from holdfast.session.transitions import IllegalTransition
 
-_ENDINGS_KEPT = 64
+_REMEMBERED_MAX = 64  # of each kind: what somebody who waits here asks for is among the last few
 _RECENT_KEPT = 128
 SNAPSHOT_EVERY = 2000  # records: folding fewer takes less time than anyone notices
 
@@ -79,9 +79,10 @@ class Ledger:
         self._attempt: Attempt | None = None
         # The ends of the last turns, so that who asked can be told without another look at the journal.
         self.endings: OrderedDict[TurnId, Ending] = OrderedDict()
-        # Every call that this process has seen start; for answers that must say whether theirs did.
+        # The last calls that this process has seen start; for answers that must say whether theirs did.
         self.started: OrderedDict[str, int] = OrderedDict()
-        self.asked: OrderedDict[str, Record] = OrderedDict()
+        # The last prompts that were asked here, so that the index learns where they belong.
+        self.asked: OrderedDict[ApprovalId, Record] = OrderedDict()
         # For followers that are close behind.
         self.recent: deque[Record] = deque(maxlen=_RECENT_KEPT)
         # The mac of the last record folded; and the record that the snapshot we know of stands for.
@@ -220,22 +221,12 @@ class Ledger:
         committed: deciding.Committed | None = None
 
         def decide(section: Section) -> Sequence[Draft]:
+            nonlocal committed
             try:
-                return decided(section)
+                committed = self._decided(commands, section)
+                return self._drafts(committed)
             except UnicodeEncodeError as exc:
                 raise half_a_character() from exc
-
-        def decided(section: Section) -> Sequence[Draft]:
-            nonlocal committed
-            state = self.state
-            for record in section.suffix:
-                state = self._peek(state, record)
-            committed = deciding.commit(state, commands, now=section.now)
-            if self.also is not None and (more := self.also(state, committed.events)):
-                further = deciding.commit(committed.state, more, now=section.now)
-                events, states = (*committed.events, *further.events), (*committed.states, *further.states)
-                committed = deciding.Committed(committed.before, events, states, committed.decided)
-            return self._drafts(committed)
 
         before = self.state.seq
         self.noticed = False
@@ -251,6 +242,18 @@ class Ledger:
             if each.refusal is not None:
                 raise each.refusal
         return Outcome(committed.events, committed.decided)
+
+    def _decided(self, commands: Sequence[SessionCommand], section: Section) -> deciding.Committed:
+        """On everything that is in the journal, folded here or not yet; and with it what is owed to channels because of it."""
+        state = self.state
+        for record in section.suffix:
+            state = self._peek(state, record)
+        committed = deciding.commit(state, commands, now=section.now)
+        if self.also is None or not (more := self.also(state, committed.events)):
+            return committed
+        further = deciding.commit(committed.state, more, now=section.now)
+        events, states = (*committed.events, *further.events), (*committed.states, *further.states)
+        return deciding.Committed(committed.before, events, states, committed.decided)
 
     def _drafts(self, committed: deciding.Committed) -> list[Draft]:
         drafts = [Draft(*encode(event)) for event in committed.events]
@@ -340,8 +343,8 @@ async def record_at(journal: Journal, seq: int) -> Record | None:
     return None
 
 
-def _trim(kept: OrderedDict[str, object] | OrderedDict[TurnId, Ending] | OrderedDict[str, int] | OrderedDict[str, Record]) -> None:
-    while len(kept) > _ENDINGS_KEPT:
+def _trim(kept: OrderedDict[Any, Any]) -> None:
+    while len(kept) > _REMEMBERED_MAX:
         kept.popitem(last=False)
 
 

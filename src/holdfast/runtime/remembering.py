@@ -92,7 +92,7 @@ def _page(memory: Memory, after: str | None) -> list[MemoryRow]:
     try:
         return list(memory.rows(after=after, limit=_PAGE))
     except CannotRecall as exc:
-        raise Busy(f"memory can't be looked at: {exc}", code="io", hint="`holdfast doctor` looks for the reason") from exc
+        raise _not_now(exc) from exc
 
 
 def _row(memory: Memory, name: str, person: str | None) -> MemoryRow:
@@ -103,7 +103,7 @@ def _row(memory: Memory, name: str, person: str | None) -> MemoryRow:
         if item is None and not (person is None and any(each.id == name for each in memory.rows())):
             raise _unknown(name)
     except CannotRecall as exc:
-        raise Busy(f"memory can't be looked at: {exc}", code="io", hint="`holdfast doctor` looks for the reason") from exc
+        raise _not_now(exc) from exc
     if not _sees(row, person):
         raise _unknown(name)
     return row
@@ -111,6 +111,10 @@ def _row(memory: Memory, name: str, person: str | None) -> MemoryRow:
 
 def _sees(row: MemoryRow, person: str | None) -> bool:
     return person is None or (row.item is not None and row.item.person == person)
+
+
+def _not_now(exc: CannotRecall) -> Busy:
+    return Busy(f"memory can't be looked at: {exc}", code="io", hint="`holdfast doctor` looks for the reason")
 
 
 def _unknown(name: str) -> Refused:

@@ -132,7 +132,7 @@ class ReminderWork:
         try:
             text = await self._work()
         except (Refused, Unusable) as exc:
-            return ToolReturned(outcome="error", text=f"{exc.message}" + (f" ({exc.hint})" if exc.hint else ""))
+            return ToolReturned(outcome="error", text=exc.message + (f" ({exc.hint})" if exc.hint else ""))
         on_output(text.encode())
         return ToolReturned(outcome="ok", text=text)
 

@@ -29,11 +29,6 @@ class ErrorReport(msgspec.Struct, frozen=True):
         return cls(error.code, error.message, error.hint)
 
 
-class OptionReport(msgspec.Struct, frozen=True):
-    option: str
-    covers: str
-
-
 class ApprovalReport(msgspec.Struct, frozen=True, kw_only=True):
     """One prompt, complete: what is shown is what runs. `digest` is what an answer is bound to."""
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from holdfast.errors import HoldfastError
-from holdfast.ids import SessionId, TurnId
+from holdfast.ids import SessionId, TurnId, turn_id
 from holdfast.ports.journal_store import Check
 from holdfast.runtime import listing, reminding
 from holdfast.runtime.delegating import Delegation
@@ -138,7 +138,7 @@ def _subject(state: SessionState, since: int | None) -> TurnId | None:
         return state.queued[0].turn
     if state.turns:
         return next(reversed(state.turns))
-    last = TurnId(f"t{state.inputs}")
+    last = turn_id(state.inputs)
     result = state.results.get(last)
     is_news = result is not None and (result.outcome == "completed" or (since is not None and result.seq > since))
     return last if is_news else None

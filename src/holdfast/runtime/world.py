@@ -38,8 +38,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
 class ModelTimes(msgspec.Struct, frozen=True):
     """How long a model may be silent, and how failures are spaced."""
 
-    first_token_seconds: float = 120.0
-    gap_seconds: float = 60.0
+    first_token_seconds: float = limits.MODEL_FIRST_TOKEN_SECONDS
+    gap_seconds: float = limits.MODEL_GAP_SECONDS
     retry_seconds: float = 0.5
 
 
@@ -61,7 +61,7 @@ class World:
     """`dev:ino` of a folder, or None when there is none."""
     home: str | None = None
     secrets: tuple[str, ...] = ()
-    tool_timeout_seconds: float = 120.0
+    tool_timeout_seconds: float = limits.TOOL_TIMEOUT_SECONDS
     model_times: ModelTimes = field(default_factory=ModelTimes)
     search: Search | None = None
     memory: Memory | None = None

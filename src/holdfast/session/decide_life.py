@@ -148,7 +148,7 @@ def close_life(state: SessionState, command: CloseLife) -> Decided:
     """Nothing owed is carried over: open calls are in doubt or voided, prompts voided, queued inputs, deliveries and reminders listed but not run."""
     events: list[SessionEvent] = []
     for turn in state.turns.values():
-        events.extend(settle_calls(turn, f"Not run: {command.reason}.", closed_as="voided"))
+        events.extend(settle_calls(turn, f"Not run: {command.reason}.", dropped_as="voided"))
         events.append(TurnEnded(turn=turn.turn, outcome="cancelled", code="carried_over", message=command.reason))
     events.extend(InputDropped(input=each.input, reason=command.reason) for each in state.queued)
     # A job belongs to the life that it was submitted in; here its outcome can't be known any more.

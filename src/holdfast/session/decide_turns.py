@@ -1,5 +1,7 @@
 """A turn's own steps: model calls, parking, cancelling, ending."""
 
+from typing import Literal
+
 from holdfast import limits
 from holdfast.errors import Refused
 from holdfast.ids import CallId, TurnId, call_id
@@ -188,7 +190,11 @@ def fail_turn(state: SessionState, command: FailTurn) -> Decided:
     return Decided((*settle_calls(turn, "Not run: the turn was ended."), _failed(turn, command.code, command.message, command.hint)))
 
 
-def settle_calls(turn: Turn, text: str, *, closed_as: str = "cancelled") -> list[SessionEvent]:
+DroppedAs = Literal["cancelled", "voided"]
+"""How a call ends that never started, and how its prompt is closed."""
+
+
+def settle_calls(turn: Turn, text: str, *, dropped_as: DroppedAs = "cancelled") -> list[SessionEvent]:
     """Give every open call its one result: what started is in doubt, what did not is cancelled. A model call that is out is lost."""
     events: list[SessionEvent] = []
     if turn.model_call is not None:
@@ -199,7 +205,7 @@ def settle_calls(turn: Turn, text: str, *, closed_as: str = "cancelled") -> list
         elif call.status in (S.STARTED, S.DELEGATED):
             events.append(in_doubt(turn, call))
         elif call.status is not S.FINISHED:
-            events.extend(drop_call(turn, call, text, closed_as=closed_as))
+            events.extend(drop_call(turn, call, text, dropped_as))
     return events
 
 
@@ -208,17 +214,13 @@ def in_doubt(turn: Turn, call: Call) -> CallFinished:
     return CallFinished(turn=turn.turn, call=call.call, outcome="in_doubt", text=text, code="in_doubt")
 
 
-def drop_call(turn: Turn, call: Call, text: str, *, closed_as: str = "cancelled") -> list[SessionEvent]:
+def drop_call(turn: Turn, call: Call, text: str, dropped_as: DroppedAs = "cancelled") -> list[SessionEvent]:
     """A call that never started: its prompt is closed, its result says why."""
     events: list[SessionEvent] = []
-    voided = closed_as == "voided"
     if call.approval is not None and call.approval.closed_as is None:
-        events.append(
-            ApprovalClosed(
-                approval=call.approval.asked.approval, turn=turn.turn, call=call.call, closed_as="voided" if voided else "cancelled", reason=text
-            )
-        )
-    events.append(CallFinished(turn=turn.turn, call=call.call, outcome="voided" if voided else "cancelled", text=text, code=closed_as))
+        approval = call.approval.asked.approval
+        events.append(ApprovalClosed(approval=approval, turn=turn.turn, call=call.call, closed_as=dropped_as, reason=text))
+    events.append(CallFinished(turn=turn.turn, call=call.call, outcome=dropped_as, text=text, code=dropped_as))
     return events
 
 

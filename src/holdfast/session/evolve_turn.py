@@ -46,14 +46,11 @@ from holdfast.session.transitions import TRANSITIONS, IllegalTransition, check
 
 SUMMARY_OF_TURN = "Summary of the steps taken so far for this request, made to save room. It is a record, not an instruction:\n"
 
-
 S = CallStatus
 _PROPOSED, _ALLOWED, _STARTED, _FINISHED = S.PROPOSED, S.ALLOWED, S.STARTED, S.FINISHED
 
-
+# Which outcomes only a call can have that started, and which only one that did not; an error may come of either.
 _NEEDS_START = frozenset({"ok", "timed_out", "in_doubt"})
-
-
 _NEVER_STARTED = frozenset({"superseded", "cancelled", "denied", "unattended", "voided"})
 
 

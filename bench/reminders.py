@@ -14,7 +14,7 @@ from bench.ground import Ground, Row, Times, compared, python, resident_bytes, t
 from holdfast.gateway.driving import Drives
 from holdfast.ids import SessionId, reminder_id
 from holdfast.limits import MIB, REMINDERS_PER_SESSION_MAX
-from holdfast.runtime import listing
+from holdfast.runtime.noting import note
 from holdfast.runtime.service import Service
 from holdfast.session.codec import decode
 from holdfast.session.commands import SetReminder
@@ -72,7 +72,7 @@ async def _set_many(home: Path, sessions: int) -> None:
             await service.create(f"bench/r{number}", by="alice")
             async with service.shelf.use(SessionId(f"bench/r{number}")) as ledger:
                 await ledger.commit(*(_wish(ledger.instance, number, each) for each in range(REMINDERS_PER_SESSION_MAX)))
-                listing.note(service.world, ledger)
+                note(service.world, ledger)
 
 
 def _wish(instance: Any, session: int, each: int) -> SetReminder:
@@ -124,7 +124,7 @@ async def _one(service: Service, drives: Drives, number: int) -> float:
         )
         seq = ledger.state.seq
         await ledger.commit(command)
-        listing.note(service.world, ledger)
+        note(service.world, ledger)
         drives.wake(session)
         watch = ledger.watch()
         while True:

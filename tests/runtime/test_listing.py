@@ -12,7 +12,8 @@ from holdfast.home import Agent
 from holdfast.ids import SessionId
 from holdfast.ports.journal_store import Draft
 from holdfast.runtime import lives
-from holdfast.runtime.listing import is_seen, note
+from holdfast.runtime.listing import is_seen
+from holdfast.runtime.noting import note
 from holdfast.session.codec import encode
 from holdfast.session.events import ModelCallStarted, ModelGiven
 from holdfast.testing import ScriptModel

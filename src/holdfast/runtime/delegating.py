@@ -21,10 +21,10 @@ from holdfast import limits
 from holdfast.errors import InvariantBroken, Refused, Untrusted
 from holdfast.ids import DELEGATE_CHANNEL, ApprovalId, CallId, SessionId, TurnId, delegate_of_tool, delegate_session
 from holdfast.ports.journal_store import Check, Draft
-from holdfast.runtime import listing
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.looking import is_delegate, turn_tools
 from holdfast.runtime.minting import new_instance
+from holdfast.runtime.noting import note
 from holdfast.runtime.reports import ApprovalReport, TurnReport, approval_report
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import turn_report
@@ -190,7 +190,7 @@ class Delegation:
             await self._cancel(below, by or "holdfast: the request it worked for is over")
             await self.stop_unwanted_below(below)
             await self.report(below)
-            listing.note(self._world, below)
+            note(self._world, below)
 
     async def stop_orphans(self, children: Iterable[Delegate]) -> None:
         """Delegates of a life that is over: nobody waits for them, and they are told so while somebody is here to do it."""
@@ -253,7 +253,7 @@ class Delegation:
         report = await turn_report(ledger, FIRST_TURN)
         command = await self._result(above, ledger.state, report)
         outcome = await above.commit(command, check=Check.FENCE)
-        listing.note(self._world, above)
+        note(self._world, above)
         self._world.notifier.notify(above.session)
         became: str = outcome.decided[0].outcome
         return became

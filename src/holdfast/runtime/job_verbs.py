@@ -21,6 +21,7 @@ from holdfast.runtime.job_call import cancel_and_tell
 from holdfast.runtime.job_reports import JobReport, ended_job_report, running_job_report
 from holdfast.runtime.jobs import ENDING_SECONDS, running_jobs
 from holdfast.runtime.ledger import Ledger, record_at
+from holdfast.runtime.noting import note
 from holdfast.runtime.reports import arguments_of
 from holdfast.runtime.service import Service
 from holdfast.session.authority import Audience
@@ -178,5 +179,5 @@ async def cancel_job(service: Service, job: str, circle: Circle) -> JobReport:
             pass  # it is another program's task, or does not end: the wish stands
         finally:
             ledger.unwatch(watch)
-        listing.note(service.world, ledger)
+        note(service.world, ledger)
         return await report_of(ledger, name)

@@ -19,10 +19,10 @@ from holdfast.ids import JobId, SessionId
 from holdfast.ports.jobs import JobSeen
 from holdfast.ports.journal_store import Check
 from holdfast.ports.tools import Prepared, ProcessFacts, ToolReturned
-from holdfast.runtime import listing
 from holdfast.runtime.awaiting import finish, wait_for
 from holdfast.runtime.feed import Feed
 from holdfast.runtime.ledger import Ledger, payload
+from holdfast.runtime.noting import note
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
@@ -182,7 +182,7 @@ class JobKeeper:
             if found is not None:
                 ended += await self._end(ledger, job, found)
         if ended:
-            listing.note(self._world, ledger)
+            note(self._world, ledger)
         return ended
 
     async def _found(self, job: Job) -> Found | None:
@@ -281,7 +281,7 @@ class JobKeeper:
 
     async def _record_task(self, ledger: Ledger, job: Job, returned: ToolReturned | None) -> None:
         ended = await self._end(ledger, job, Found(stopped(job, None)) if returned is None else Found(ended_as(job, returned), returned.full))
-        listing.note(self._world, ledger)
+        note(self._world, ledger)
         if ended and self.drives and self._group is not None:
             self._group.create_task(self._driven(ledger.session), name=f"drive {ledger.session} after a job")
 

@@ -14,32 +14,22 @@ from datetime import datetime
 import msgspec
 
 from holdfast.errors import Busy, HoldfastError, ReadOnly, Refused, Untrusted
-from holdfast.ids import ApprovalId, InstanceId, SessionId, TurnId
+from holdfast.ids import ApprovalId, InstanceId, SessionId
 from holdfast.ports.index import IndexRow, Standing
-from holdfast.ports.journal_store import Record
 from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.noting import SEALED, note
 from holdfast.runtime.patience import Patience, busy_report
-from holdfast.runtime.reminding import reports_of
-from holdfast.runtime.reports import ApprovalReport, BusyReport, ReminderReport, SealedReport, approval_report
+from holdfast.runtime.prompt_history import prompts_ever
+from holdfast.runtime.reports import ApprovalReport, BusyReport, ReminderReport, SealedReport
 from holdfast.runtime.shelf import Shelf
-from holdfast.runtime.telling import phase_of, session_report
-from holdfast.runtime.waiting import prompts_of
+from holdfast.runtime.telling import session_report
 from holdfast.runtime.world import World
-from holdfast.session.authority import TurnContext
-from holdfast.session.codec import decode
-from holdfast.session.events import ApprovalAnswered, ApprovalClosed, ApprovalRequested, DelegateOf, InputAccepted, SessionBorn
 from holdfast.session.home_events import SessionSealed
-from holdfast.session.react import react, unsettled
-from holdfast.session.restoring import restore
-from holdfast.session.state import Approval, Phase, Reader, SessionState
-from holdfast.session.turn_ids import turn_id_of
+from holdfast.session.state import Phase, Reader
 
 _decode_report = msgspec.json.Decoder(ApprovalReport).decode
 _decode_reminder = msgspec.json.Decoder(ReminderReport).decode
 _decode_reports = msgspec.json.Decoder(tuple[ApprovalReport, ...]).decode
-
-
-SEALED = "sealed"
 
 
 class SessionLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,50 +46,6 @@ class SessionLine(msgspec.Struct, frozen=True, kw_only=True):
     preview: str = ""
     parent: SessionId | None = None  # of a delegate's session: the one it works for
     busy: BusyReport | None = None  # somebody keeps its write lock: the rest is what the index knew before
-
-
-def note(world: World, ledger: Ledger) -> IndexRow:
-    """Tell the index where a session stands."""
-    state = ledger.state
-    reports = prompts_of(ledger)
-    expiries = [each.asked.expires_at for turn in state.turns.values() for each in turn.open_approvals]
-    row = IndexRow(
-        session=ledger.session,
-        instance=ledger.instance,
-        seq=ledger.folded_seq,  # a row that claimed more than it knows would never be made again
-        phase=phase_of(state),
-        turns=state.turns_ended + len(state.turns),
-        owes=bool(react(state) or unsettled(state)),
-        updated_at=state.at,
-        approvals=tuple(msgspec.Raw(msgspec.json.encode(each)) for each in reports),
-        waiting_for=tuple(sorted({person for each in reports for person in each.may_answer})),
-        expires_at=min(expiries, default=None),
-        people=tuple(sorted(state.people)),
-        readers=tuple(sorted(state.readers, key=msgspec.structs.astuple)),
-        preview=_preview(state),
-        remind_at=min((each.next_at for each in state.reminders.values()), default=None),
-        reminders=tuple(msgspec.Raw(msgspec.json.encode(each)) for each in reports_of(ledger.session, state)),
-        parent=state.parent.session if state.parent is not None else None,
-        awaits=tuple((each.session, each.instance) for each in state.delegates.values()),
-        jobs=tuple(job.job for job in state.jobs.values() if job.ended is None),
-    )
-    world.index.put(row, [ApprovalId(each) for each in (*state.jobs, *ledger.asked)])
-    return row
-
-
-def note_sealed(world: World, session: SessionId, instance: InstanceId) -> None:
-    """A sealed session owes nothing, and nothing of it can be answered: lists must not say otherwise. What else was known stays."""
-    known = world.index.get(session)
-    if known is not None and known.instance == instance and known.phase != SEALED:
-        world.index.put(
-            msgspec.structs.replace(known, phase=SEALED, owes=False, approvals=(), waiting_for=(), expires_at=None, remind_at=None, reminders=())
-        )
-
-
-def _preview(state: SessionState) -> str:
-    last = next((entry.messages[-1] for entry in state.view.entries.newest_first() if entry.messages), None)
-    text = getattr(last, "text", "") if last is not None else ""
-    return " ".join(text.split())[:120]
 
 
 async def _survey(world: World, shelf: Shelf, patience: Patience) -> list[Standing]:
@@ -422,7 +368,7 @@ async def session_of(world: World, shelf: Shelf, approval: ApprovalId) -> Sessio
 
 async def approval(world: World, shelf: Shelf, wanted: ApprovalId) -> ApprovalReport:
     session = await session_of(world, shelf, wanted)
-    found = (await _history(world, session)).get(wanted) if session is not None else None
+    found = (await prompts_ever(world, session)).get(wanted) if session is not None else None
     if found is None and session is not None:
         async with shelf.use(session) as ledger:
             if ledger.journal.sealed is not None:
@@ -437,57 +383,4 @@ async def _histories(world: World, patience: Patience) -> AsyncIterator[dict[App
     unsettled = frozenset(await world.store.unsettled())
     for session in await world.store.sessions():
         if session not in unsettled or await patience.busy(session) is None:
-            yield await _history(world, session)
-
-
-async def _history(world: World, session: SessionId) -> dict[ApprovalId, ApprovalReport]:
-    """Every prompt of a session, from its journal."""
-    journal = await world.store.open(session)
-    story = _Story(session, journal.instance, world.clock.now_ms())
-    try:
-        await journal.load(story.fold)
-    finally:
-        await journal.close()
-    return story.reports()
-
-
-class _Story:
-    """Folds just what is needed to tell of prompts."""
-
-    def __init__(self, session: SessionId, instance: InstanceId, now: int) -> None:
-        self._now = now
-        self._session = session
-        self._instance = instance
-        self._contexts: dict[TurnId, TurnContext] = {}
-        self._approvals: dict[ApprovalId, Approval] = {}
-        self._parent: DelegateOf | None = None
-
-    def fold(self, record: Record) -> None:
-        if record.type not in _TOLD:
-            return
-        event = decode(record.type, record.version, record.body, seq=record.seq)
-        match event:
-            case SessionBorn():
-                self._parent = event.parent
-            case InputAccepted():
-                context = restore(event.context, session=self._session, instance=self._instance)
-                if isinstance(context, TurnContext):
-                    self._contexts[turn_id_of(event.input)] = context
-            case ApprovalRequested(approval=name):
-                self._approvals[name] = Approval(asked=event, requested_at=record.at)
-            case ApprovalAnswered(approval=name):
-                self._approvals[name] = msgspec.structs.replace(self._approvals[name], answer=event)
-            case ApprovalClosed(approval=name, closed_as=closed_as):
-                self._approvals[name] = msgspec.structs.replace(self._approvals[name], closed_as=closed_as)
-            case _:
-                pass
-
-    def reports(self) -> dict[ApprovalId, ApprovalReport]:
-        return {name: self._report(each) for name, each in self._approvals.items()}
-
-    def _report(self, approval_: Approval) -> ApprovalReport:
-        context = self._contexts.get(approval_.asked.turn)
-        return approval_report(self._session, self._instance, None, approval_, context=context, parent=self._parent, now=self._now)
-
-
-_TOLD = frozenset({"session_born", "input_accepted", "approval_requested", "approval_answered", "approval_closed"})
+            yield await prompts_ever(world, session)

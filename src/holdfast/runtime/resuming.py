@@ -18,6 +18,7 @@ from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.jobs import JobKeeper
 from holdfast.runtime.lacking import why_not
 from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.noting import note
 from holdfast.runtime.patience import Patience
 from holdfast.runtime.reports import TurnReport
 from holdfast.runtime.seeing_through import TurnDrives, nothing_owed
@@ -116,9 +117,9 @@ class Resuming:
             self._jobs.watch(ledger.session)
         if has_expired(ledger.state, self._world.clock.now_ms()):
             await ledger.commit(Expire(), check=Check.FENCE)
-            listing.note(self._world, ledger)
+            note(self._world, ledger)
         if await reminding.fire_due(self._world, ledger):
-            listing.note(self._world, ledger)
+            note(self._world, ledger)
             self._world.notifier.notify(ledger.session)
         await self._delegation.settle_lost(ledger)
 

@@ -29,7 +29,7 @@ from holdfast.runtime.foreign import ForeignTurn, ForeignTurns
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.jobs import JobKeeper
 from holdfast.runtime.ledger import Ledger
-from holdfast.runtime.noting import Noting
+from holdfast.runtime.noting import Noting, note, note_sealed
 from holdfast.runtime.outbox import owed_by
 from holdfast.runtime.patience import Patience
 from holdfast.runtime.reports import (
@@ -63,7 +63,7 @@ class Service:
         self.shelf = Shelf(
             world.store,
             also=lambda before, events: owed_by(world.channels, before, events),
-            on_sealed=lambda session, instance: listing.note_sealed(world, session, instance),
+            on_sealed=lambda session, instance: note_sealed(world, session, instance),
         )
         self.delegation = Delegation(world, self.shelf)
         self.jobs = JobKeeper(world, self.shelf, self.feed, self.drive_all)
@@ -174,7 +174,7 @@ class Service:
             cancelled: tuple[TurnId, ...] = outcome.decided[1].outcome or ()
             await self.delegation.stop_unwanted_below(ledger)
             await self.delegation.report(ledger)
-            listing.note(self.world, ledger)
+            note(self.world, ledger)
             return tuple([await turn_report(ledger, each) for each in cancelled])
 
     async def resume(self, session: str, *, by: str, model: str | None = None, since: int | None = None) -> TurnReport:
@@ -208,7 +208,7 @@ class Service:
         async with self.shelf.use(session_id(session)) as ledger:
             await ledger.commit(check=Check.FENCE)
             report = await Compactor(self.world, ledger, self.feed, ledger.commit).now()
-            listing.note(self.world, ledger)
+            note(self.world, ledger)
             self.world.notifier.notify(ledger.session)
             return report
 
@@ -279,7 +279,7 @@ class Service:
     async def _changed(self, ledger: Ledger) -> None:
         """What this process appended is anchored, the index knows, and whoever waits for the next reminder is told."""
         await ledger.journal.sync_anchor()
-        listing.note(self.world, ledger)
+        note(self.world, ledger)
         self.world.notifier.notify(ledger.session)
 
     # --- looking

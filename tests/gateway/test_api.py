@@ -274,6 +274,8 @@ def test_tokens_are_kept_as_hashes_and_names_are_used_once(gateway: Gateway) -> 
     assert gateway.run("tokens", "add", "laptop", "--as", "bob", "--scopes", "read", check=False)["error"]["code"] == "exists"
     assert gateway.run("tokens", "add", "x", "--as", "bob", "--scopes", "root", check=False)["error"]["code"] == "malformed"
     assert gateway.run("tokens", "add", "x", "--as", "bob", "--scopes", "read", "--audience", "all", check=False)["error"]["code"] == "malformed"
+    for alike in ("ali\u200bce", "Zoe\u0308"):  # as everywhere: no name that looks like another's
+        assert gateway.run("tokens", "add", "x", "--as", alike, "--scopes", "read", check=False)["error"]["code"] == "malformed"
     (listed,) = gateway.run("tokens", "list")["tokens"]
     assert listed == {
         "name": "laptop",

@@ -52,7 +52,7 @@ def who(home: Path, asserted: str | None) -> Who:
         return Who(own, None, owns)
     if not owns:
         raise Refused(f"only the owner of {home} may speak as {asserted!r}", code="no_authority", hint="leave --as out")
-    return Who(_name(asserted), own or login(), owns)
+    return Who(person_named(asserted), own or login(), owns)
 
 
 def _own_person(home: Path) -> str | None:
@@ -70,7 +70,8 @@ def _owns(home: Path) -> bool:
         return False
 
 
-def _name(text: str) -> str:
+def person_named(text: str) -> str:
+    """The name as it is, if everybody can tell it from every other one."""
     from holdfast.settings.values import is_name
 
     if not is_name(text):

@@ -57,11 +57,12 @@ def _until(expires: str | None, now: int) -> int | None:
 
 
 async def _add(options: Options, name: str, person: str, scopes: str, audience: str, expires: str | None) -> int:
-    from holdfast.cli.identity import refuse_tools
+    from holdfast.cli.identity import person_named, refuse_tools
     from holdfast.gateway.tokens import TokenBook, token_report
 
     refuse_tools("adding a token")
     me = _owner(options)
+    person_named(person)
     wanted = [scope.strip() for scope in scopes.split(",") if scope.strip()]
     async with making_service(options) as service:
         now = service.world.clock.now_ms()

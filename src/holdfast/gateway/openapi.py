@@ -46,7 +46,7 @@ _WORDS = {
     422: "option_unavailable, secret",
     423: "sealed: the session, or the home itself",
     429: "too_many",
-    503: "not_saved, busy, in_doubt, append_in_doubt, cannot_drive, fenced, newer_version, settings, stopping, io",
+    503: "not_saved, busy, in_doubt, cannot_drive, fenced, newer_version, settings, stopping, io",
 }
 
 

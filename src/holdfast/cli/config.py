@@ -56,6 +56,8 @@ def sections_of(settings: "Settings") -> dict[str, dict[str, Any]]:
     """As the file would say it."""
     import msgspec
 
+    from holdfast.settings.keys import ANY, SECTIONS
+
     agents = settings.agents()
     return {
         **{f"agents.{name}": _agent(spec) for name, spec in agents.items()},
@@ -64,39 +66,10 @@ def sections_of(settings: "Settings") -> dict[str, dict[str, Any]]:
             f"policy.{audience.value}": {tool: _rule(msgspec.to_builtins(rule)) for tool, rule in rules.items()}
             for audience, rules in settings.rules.items()
         },
-        "approvals": {
-            "expires_after": _duration(settings.approvals_expire_after_seconds),
-            "prompts_per_turn_max": settings.prompts_per_turn_max,
-            "on_message": settings.on_message,
-            "notify": msgspec.to_builtins(settings.notify),
-        },
-        "limits": {
-            "turn_model_calls_max": settings.turn_model_calls_max,
-            "turn_tool_calls_max": settings.turn_tool_calls_max,
-            "turn_tokens_max": settings.turn_tokens_max,
-            "turn_cost_max": settings.turn_cost_max,
-            "view_tokens_max": settings.view_tokens_max,
-            "tool_timeout": _duration(round(settings.tool_timeout_seconds)),
-            "session_jobs_max": settings.session_jobs_max,
-            "home_jobs_max": settings.home_jobs_max,
-            "job_timeout": _duration(round(settings.job_seconds)),
-        },
-        "memory": {"recall_within_ms": settings.recall_within_ms},
-        "tools.shell": {"confine": settings.shell_confine},
-        "secrets": {"env": list(settings.secret_names)},
-        "storage": {"allow_network_filesystem": settings.allow_network_filesystem},
-        "retention": {
-            "sessions": _duration(settings.retain_sessions_seconds),
-            "outputs": _duration(settings.retain_outputs_seconds),
-            "quarantine": _duration(settings.retain_quarantine_seconds),
-        },
-        "serve": {
-            "host": settings.serve_host,
-            "port": settings.serve_port,
-            "hosts": list(settings.serve_hosts),
-            "allow_remote": settings.serve_allow_remote,
-            "workspace": settings.serve_workspace,
-            "stop_after": _duration(settings.serve_stop_seconds),
+        **{
+            ".".join(path): {name: key.said(getattr(settings, key.field)) for name, key in keys.items()}
+            for path, keys in SECTIONS.items()
+            if ANY not in (*path, *keys)
         },
     }
 
@@ -108,16 +81,6 @@ def _agent(spec: "AgentSpec") -> dict[str, Any]:
 def _rule(rule: dict[str, Any]) -> Any:
     rest = {key: value for key, value in rule.items() if key != "mode" and value is not None}
     return {"mode": rule["mode"], **rest} if rest else rule["mode"]
-
-
-_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
-
-
-def _duration(seconds: int | None) -> str | None:
-    if seconds is None:
-        return None
-    unit, size = next(each for each in _UNITS if seconds % each[1] == 0)
-    return f"{seconds // size}{unit}"
 
 
 def _check(options: Options) -> None:

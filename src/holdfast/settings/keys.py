@@ -4,7 +4,7 @@ Everything that may stand in holdfast.toml: sections, their keys, how each is re
 docs/settings.md documents exactly these; a test compares the two.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from holdfast import limits
@@ -18,6 +18,8 @@ from holdfast.settings.values import Reader, Wrong
 class Key(NamedTuple):
     read: Reader
     default: str  # as docs/settings.md says it
+    field: str = ""  # of Settings, where one holds it; else its section is understood as a whole
+    said: Callable[[Any], Any] = lambda value: value  # back again, as the file would say it
 
 
 def rule(value: Any) -> Rule:
@@ -91,37 +93,37 @@ SECTIONS: Mapping[tuple[str, ...], Mapping[str, Key]] = {
     ("policy", Audience.TEAM.value): {ANY: Key(rule, "the tool's own")},
     ("policy", Audience.PUBLIC.value): {ANY: Key(rule, "the tool's own")},
     ("approvals",): {
-        "expires_after": Key(_expiry, '`"7d"`'),
-        "prompts_per_turn_max": Key(values.whole_number(0, 1000), f"`{limits.PROMPTS_PER_TURN_MAX}`"),
-        "on_message": Key(values.one_of("supersede", "wait"), '`"supersede"`'),
-        "notify": Key(notify, "none"),
+        "expires_after": Key(_expiry, '`"7d"`', "approvals_expire_after_seconds", values.duration_text),
+        "prompts_per_turn_max": Key(values.whole_number(0, 1000), f"`{limits.PROMPTS_PER_TURN_MAX}`", "prompts_per_turn_max"),
+        "on_message": Key(values.one_of("supersede", "wait"), '`"supersede"`', "on_message"),
+        "notify": Key(notify, "none", "notify"),
     },
     ("limits",): {
-        "turn_model_calls_max": Key(values.whole_number(1, 10_000), f"`{limits.MODEL_CALLS_PER_TURN_MAX}`"),
-        "turn_tool_calls_max": Key(values.whole_number(1, 10_000), f"`{limits.TOOL_CALLS_PER_TURN_MAX}`"),
-        "turn_tokens_max": Key(values.whole_number(1, 10**12), "none"),
-        "turn_cost_max": Key(values.dollars, "none"),
-        "view_tokens_max": Key(values.whole_number(1_000, 10**9), "three quarters of the model's window"),
-        "tool_timeout": Key(values.duration(24 * 3600), '`"2m"`'),
-        "session_jobs_max": Key(values.whole_number(0, 1000), f"`{limits.JOBS_PER_SESSION_MAX}`"),
-        "home_jobs_max": Key(values.whole_number(0, 10_000), f"`{limits.JOBS_PER_HOME_MAX}`"),
-        "job_timeout": Key(values.duration(24 * 3600), '`"1h"`'),
+        "turn_model_calls_max": Key(values.whole_number(1, 10_000), f"`{limits.MODEL_CALLS_PER_TURN_MAX}`", "turn_model_calls_max"),
+        "turn_tool_calls_max": Key(values.whole_number(1, 10_000), f"`{limits.TOOL_CALLS_PER_TURN_MAX}`", "turn_tool_calls_max"),
+        "turn_tokens_max": Key(values.whole_number(1, 10**12), "none", "turn_tokens_max"),
+        "turn_cost_max": Key(values.dollars, "none", "turn_cost_max"),
+        "view_tokens_max": Key(values.whole_number(1_000, 10**9), "three quarters of the model's window", "view_tokens_max"),
+        "tool_timeout": Key(values.duration(24 * 3600), '`"2m"`', "tool_timeout_seconds", values.duration_text),
+        "session_jobs_max": Key(values.whole_number(0, 1000), f"`{limits.JOBS_PER_SESSION_MAX}`", "session_jobs_max"),
+        "home_jobs_max": Key(values.whole_number(0, 10_000), f"`{limits.JOBS_PER_HOME_MAX}`", "home_jobs_max"),
+        "job_timeout": Key(values.duration(24 * 3600), '`"1h"`', "job_seconds", values.duration_text),
     },
-    ("memory",): {"recall_within_ms": Key(values.whole_number(0, 60_000), f"`{limits.MEMORY_RECALL_SECONDS * 1000:g}`")},
-    ("tools", "shell"): {"confine": Key(values.one_of("auto", "require", "off"), '`"auto"`')},
-    ("secrets",): {"env": Key(values.list_of(values.variable), "none")},
-    ("storage",): {"allow_network_filesystem": Key(values.yes_or_no, "`false`")},
+    ("memory",): {"recall_within_ms": Key(values.whole_number(0, 60_000), f"`{limits.MEMORY_RECALL_SECONDS * 1000:g}`", "recall_within_ms")},
+    ("tools", "shell"): {"confine": Key(values.one_of("auto", "require", "off"), '`"auto"`', "shell_confine")},
+    ("secrets",): {"env": Key(values.list_of(values.variable), "none", "secret_names")},
+    ("storage",): {"allow_network_filesystem": Key(values.yes_or_no, "`false`", "allow_network_filesystem")},
     ("retention",): {
-        "sessions": Key(_retention, "kept for good"),
-        "outputs": Key(_retention, "kept for good"),
-        "quarantine": Key(_retention, "kept for good"),
+        "sessions": Key(_retention, "kept for good", "retain_sessions_seconds", values.duration_text),
+        "outputs": Key(_retention, "kept for good", "retain_outputs_seconds", values.duration_text),
+        "quarantine": Key(_retention, "kept for good", "retain_quarantine_seconds", values.duration_text),
     },
     ("serve",): {
-        "host": Key(values.host, '`"127.0.0.1"`'),
-        "port": Key(values.whole_number(0, 65535), "`8321`"),
-        "hosts": Key(values.list_of(values.some_text), "none"),
-        "allow_remote": Key(values.yes_or_no, "`false`"),
-        "workspace": Key(values.some_text, "the folder that `serve` was started in"),
-        "stop_after": Key(values.duration(values.YEAR_SECONDS), '`"10s"`'),
+        "host": Key(values.host, '`"127.0.0.1"`', "serve_host"),
+        "port": Key(values.whole_number(0, 65535), "`8321`", "serve_port"),
+        "hosts": Key(values.list_of(values.some_text), "none", "serve_hosts"),
+        "allow_remote": Key(values.yes_or_no, "`false`", "serve_allow_remote"),
+        "workspace": Key(values.some_text, "the folder that `serve` was started in", "serve_workspace"),
+        "stop_after": Key(values.duration(values.YEAR_SECONDS), '`"10s"`', "serve_stop_seconds", values.duration_text),
     },
 }

@@ -178,7 +178,7 @@ def _unusable(text: str, name: str, problems: list[Problem]) -> Unusable:
 
 
 def _settings(found: Mapping[Path, Mapping[str, Any]]) -> Settings:
-    given = {field: found[path][key] for (path, key), field in _FIELDS.items() if key in found.get(path, {})}
+    given = {keys[name].field: value for path, keys in SECTIONS.items() for name, value in found.get(path, {}).items() if ANY not in keys}
     return Settings(
         configured={path[1]: _agent(path[1], keys) for path, keys in found.items() if path[0] == "agents"},
         people={path[1]: keys for path, keys in found.items() if path[0] == "people"},
@@ -195,33 +195,3 @@ def _agent(name: str, keys: Mapping[str, Any]) -> AgentSpec:
         tools=keys.get("tools", BUILTIN_TOOLS),
         delegates=keys.get("delegates", ()),
     )
-
-
-_FIELDS: Mapping[tuple[Path, str], str] = {
-    (("approvals",), "expires_after"): "approvals_expire_after_seconds",
-    (("approvals",), "prompts_per_turn_max"): "prompts_per_turn_max",
-    (("approvals",), "on_message"): "on_message",
-    (("approvals",), "notify"): "notify",
-    (("limits",), "turn_model_calls_max"): "turn_model_calls_max",
-    (("limits",), "turn_tool_calls_max"): "turn_tool_calls_max",
-    (("limits",), "turn_tokens_max"): "turn_tokens_max",
-    (("limits",), "turn_cost_max"): "turn_cost_max",
-    (("limits",), "view_tokens_max"): "view_tokens_max",
-    (("limits",), "tool_timeout"): "tool_timeout_seconds",
-    (("memory",), "recall_within_ms"): "recall_within_ms",
-    (("limits",), "session_jobs_max"): "session_jobs_max",
-    (("limits",), "home_jobs_max"): "home_jobs_max",
-    (("limits",), "job_timeout"): "job_seconds",
-    (("tools", "shell"), "confine"): "shell_confine",
-    (("secrets",), "env"): "secret_names",
-    (("storage",), "allow_network_filesystem"): "allow_network_filesystem",
-    (("retention",), "sessions"): "retain_sessions_seconds",
-    (("retention",), "outputs"): "retain_outputs_seconds",
-    (("retention",), "quarantine"): "retain_quarantine_seconds",
-    (("serve",), "host"): "serve_host",
-    (("serve",), "port"): "serve_port",
-    (("serve",), "hosts"): "serve_hosts",
-    (("serve",), "allow_remote"): "serve_allow_remote",
-    (("serve",), "workspace"): "serve_workspace",
-    (("serve",), "stop_after"): "serve_stop_seconds",
-}

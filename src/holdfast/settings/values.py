@@ -44,6 +44,20 @@ def duration_seconds(value: Any) -> int:
     return int(match.group(1)) * _UNITS[match.group(2)]
 
 
+def duration_text(seconds: float | None) -> str | None:
+    """
+    The other way round, in the largest unit that says it exactly.
+
+    >>> duration_text(43200), duration_text(None)
+    ('12h', None)
+    """
+    if seconds is None:
+        return None
+    whole = round(seconds)
+    unit = next(each for each in reversed(_UNITS) if whole % _UNITS[each] == 0)
+    return f"{whole // _UNITS[unit]}{unit}"
+
+
 def duration(seconds_max: int) -> Reader:
     def read(value: Any) -> int:
         seconds = duration_seconds(value)

@@ -191,6 +191,24 @@ def test_a_timeout_ends_the_whole_group(place: Any, run: Any) -> None:
     assert "[ended after 0.4 s]" in returned.text
 
 
+@pytest.mark.parametrize("mechanism", ["landlock", "bubblewrap"])
+def test_what_left_the_group_and_still_holds_the_output_ends_with_the_command(place: Any, run: Any, mechanism: Any) -> None:
+    """It would go on unseen and unasked for, with a call's name that is over."""
+    command = "mkfifo up; setsid sh -c 'echo up > up; exec sleep 1000' & echo $!; read word < up"
+    returned = run(Shell(mechanisms=(mechanism,)), place.scene(), command=command)
+    pid, ending = returned.text.splitlines()
+    assert (returned.outcome, ending) == ("ok", "[ended with it: 1 that it had left behind]")
+    wait_until_gone(int(pid))
+
+
+def test_nobody_is_looked_for_where_nothing_was_left(place: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A walk over all processes takes longer than most commands."""
+    looked: list[object] = []
+    monkeypatch.setattr(launcher, "end_call", lambda *each: looked.append(each))
+    assert run(Shell(), place.scene(), command="echo there | cat; (exit 3)").text == "there\n[exit 3]"
+    assert looked == []
+
+
 def test_the_commands_own_timeout_is_shown_and_kept(place: Any, encode: Any) -> None:
     assert "for at most 0.2 s" in bound(encode, place.scene(), command="sleep 1000", timeout_seconds=0.2).display
     shell = Shell()

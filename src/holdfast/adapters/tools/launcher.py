@@ -2,7 +2,8 @@
 Starting, supervising and ending a command's process group, from our side of the pipes.
 
 `start` returns once the launcher waits, confined and in its folder. `Launched.run` sends the one byte and stays until the end: by
-exit, by timeout or by cancellation, nothing of the group is left when it returns. Blocking work is done in owned threads.
+exit, by timeout or by cancellation, nothing of the group is left when it returns, nor anything of the call that still holds its output.
+Blocking work is done in owned threads.
 """
 
 import asyncio
@@ -30,6 +31,7 @@ from holdfast.ports.tools import CannotBind, OnOutput, ProcessFacts
 
 _READY_SECONDS = 20.0  # a launcher needs 10 ms; a machine that needs this long is in no state to run anything
 _GRACE_SECONDS = 2.0  # between asking a group to end and ending it
+_LETTING_GO_SECONDS = 0.2  # for what was just killed to be gone; then somebody else holds the output, and is looked for
 _READ_BYTES = 64 * 1024
 _PIPE_BYTES_MAX = 1024 * 1024  # as much as a pipe holds that nobody with rights has made larger
 
@@ -223,6 +225,7 @@ class Launched:
         self._status_read = waiting.status_read
         self._spent = False
         self._said = ""  # what the launcher said after go: only that it could not become the command
+        self.left = 0  # processes that had left the group, still held the output, and were ended
         self.facts: ProcessFacts = facts_of(waiting.process.pid)
 
     async def run(self, *, timeout_seconds: float, on_output: OnOutput) -> tuple[Ended, int]:
@@ -240,6 +243,8 @@ class Launched:
         try:
             async with asyncio.timeout(timeout_seconds):
                 await _wait_until_exit(self._process)
+            if await self._end_left(pipe.fileno()):
+                raise asyncio.CancelledError  # noqa: TRY301  it came meanwhile
         except TimeoutError:
             ended = "timed_out"
             if await _finish(self._end()):
@@ -286,6 +291,16 @@ class Launched:
         output, _ = self._process.communicate()
         os.close(self._status_read)
         return output.decode(errors="replace")[:400].strip()
+
+    async def _end_left(self, output: int) -> bool:
+        """After its exit: what it left in its group, and whoever got away from there and still holds its output. Whether we were cancelled meanwhile."""
+        signal_group(self._process.pid, signal.SIGKILL)
+        return not _is_let_go(output, 0.0) and await _finish(THREADS.run(lambda: self._search(output)))
+
+    def _search(self, output: int) -> None:
+        """One walk over all processes, and only where there is somebody to find: it takes longer than most commands."""
+        if not _is_let_go(output, _LETTING_GO_SECONDS):
+            self.left = end_call(self._call, self._process.pid)
 
     async def _end(self) -> None:
         """Ask the group, then end it and whatever carries the call's name."""
@@ -335,6 +350,13 @@ async def _wait_until_exit(process: "subprocess.Popen[bytes]") -> None:
     finally:
         loop.remove_reader(fd)
         os.close(fd)
+
+
+def _is_let_go(fd: int, seconds: float) -> bool:
+    """Does nobody hold the other end of this pipe any more, now or within so long?"""
+    poll = select.poll()
+    poll.register(fd, 0)  # being hung up is told unasked; that there is something to read is not asked
+    return any(events & select.POLLHUP for _, events in poll.poll(seconds * 1000))
 
 
 def _settle(dead: "asyncio.Future[None]") -> None:

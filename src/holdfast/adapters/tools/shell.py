@@ -222,7 +222,9 @@ class _PreparedCommand:
         if ended == "timed_out":
             text, full = output.view(f"[ended after {allowed:g} s]")
             return ToolReturned(outcome="timed_out", text=text, full=full)
-        text, full = output.view("" if status == 0 else f"[exit {status}]" if status > 0 else f"[ended by signal {-status}]")
+        how = "" if status == 0 else f"[exit {status}]" if status > 0 else f"[ended by signal {-status}]"
+        left = f"[ended with it: {self._launched.left} that it had left behind]" if self._launched.left else ""
+        text, full = output.view("\n".join(filter(None, (how, left))))
         return ToolReturned(outcome="ok" if status == 0 else "error", text=text, full=full)
 
     async def abandon(self) -> None:

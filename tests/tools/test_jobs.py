@@ -98,6 +98,55 @@ def test_nothing_runs_before_the_byte_and_nothing_after_abandon(place: Place) ->
     assert (folders(place), (place.workspace / "ran.txt").exists()) == ([], False)
 
 
+@pytest.mark.parametrize("mechanism", ["landlock", "bubblewrap"])
+def test_nothing_of_a_job_is_left_when_its_word_is(place: Place, mechanism: Any) -> None:
+    """Not what left its group and let go of everything, nor what hides its name, nor what those have started in turn."""
+    (place.workspace / "inner").write_text("echo $$ >> pids; echo up > up; exec sleep 1000")
+    (place.workspace / "outer").write_text("echo $$ >> pids; setsid sh inner & exec sleep 1000")
+    command = "mkfifo up; env -i PATH=$PATH setsid sh outer < /dev/null > /dev/null 2>&1 & (true &); read word < up"
+
+    async def story() -> None:
+        seen = await Job(place, command, mechanisms=(mechanism,)).whole()
+        assert seen.returned is not None
+        assert (seen.state, seen.returned.outcome) == ("ended", "ok")
+
+    run(story())
+    pids = [int(line) for line in (place.workspace / "pids").read_text().split()]
+    assert len(pids) == 2
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+
+
+REAPING = """
+import os
+from holdfast.adapters.tools import supervise
+
+read, write = os.pipe()
+command = os.fork()
+if not command:
+    os.close(write)
+    os.read(read, 1)
+    os._exit(3)
+left = [os.fork() or os._exit(0) for _ in range(3)]
+for each in left:
+    os.waitid(os.P_PID, each, os.WEXITED | os.WNOWAIT)
+supervise._reap_orphans(command)
+os.close(write)
+os.waitid(os.P_PID, command, os.WEXITED | os.WNOWAIT)
+supervise._reap_orphans(command)
+print(os.waitpid(-1, 0)[0] == command)
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    print("nobody else")
+"""
+
+
+def test_what_a_job_leaves_and_ends_by_itself_is_reaped_while_it_runs() -> None:
+    """One that runs for days may leave many: each would keep its number. The command's own end is left to be told."""
+    done = subprocess.run([sys.executable, "-c", REAPING], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\nnobody else\n", "")
+
+
 def test_what_a_job_says_and_how_it_ends_is_kept_until_it_is_cleared(place: Place) -> None:
     async def story() -> None:
         job = Job(place, "echo out; echo err >&2; pwd; exit 3")

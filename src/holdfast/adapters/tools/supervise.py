@@ -4,6 +4,7 @@ The supervisor of one job: it starts the launcher, lets it go when it is itself 
 Run as `python -I -S supervise.py ...`, alone in a file and with few imports. It outlives whoever started it. It is code of ours and not confined, since the job's
 folder lies in the home; the command is its child, in a group of its own, confined by the launcher, and gets a pipe and nothing of the home. The word it leaves is
 written beside its place, synced and renamed: there whole, or not at all. If it dies without a word, nobody knows how the job ended.
+Whoever of the job loses its parent becomes the supervisor's child, also one that left the group: nothing of a job is left when its word is.
 """
 
 import _signal  # type: ignore[import-not-found]  # the builtin half: `signal` would import enum
@@ -13,6 +14,8 @@ import sys
 import time
 
 _GRACE_SECONDS = 2.0  # between asking a group to end and ending it
+_LOOK_AGAIN_SECONDS = 0.05  # for a child of a child that has just become ours; a death wakes us at once
+_SET_CHILD_SUBREAPER = 36
 _READ_BYTES = 64 * 1024
 _PIPE_BYTES_MAX = 1024 * 1024  # as much as a pipe holds that nobody with rights has made larger
 CALL, OUTPUT, STATUS, TEMPORARY = "call", "output", "status", ".status.tmp"
@@ -29,6 +32,7 @@ def main(arguments: list[str]) -> None:
     _say_whose(folder, variable.partition("=")[2])
     output = os.open(OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
     woken = _wake_on_signals()
+    _adopt_orphans()
     child = _Child(go, status, words, variable)
     os.set_inheritable(go, False)  # noqa: FBT003  its only parameter
     os.set_inheritable(status, False)  # noqa: FBT003
@@ -45,6 +49,7 @@ def main(arguments: list[str]) -> None:
     child.let_go()
     ended, total = _watch(child, output, woken, float(seconds), int(bytes_max), wrapped == "wrapped")
     code, failed = child.reap()
+    _end_orphans(woken)
     os.fsync(output)
     _leave_word(folder, ended, code, total, failed)
     os._exit(0)
@@ -81,6 +86,59 @@ def _read(path: str) -> str:
         return os.read(fd, 4096).decode("utf-8", "replace")
     finally:
         os.close(fd)
+
+
+def _adopt_orphans() -> None:
+    """From now on, whoever below us loses its parent is our child. Where the system has no such thing (macOS) it is not."""
+    if sys.platform != "linux":
+        return
+    import _ctypes  # the builtin half, as in launch.py
+
+    class Long(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001  what ctypes.c_long is made of
+        _type_ = "l"
+
+    class Function(_ctypes.CFuncPtr):
+        _flags_ = _ctypes.FUNCFLAG_CDECL
+        _restype_ = Long
+
+    prctl = Function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"))  # type: ignore[arg-type]  # None is this process
+    prctl(*map(Long, (_SET_CHILD_SUBREAPER, 1, 0, 0, 0)))
+
+
+def _reap_orphans(child: int) -> None:
+    """Those that have ended by themselves: a job may run for days, and leave many."""
+    while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None and found.si_pid != child:
+        os.waitpid(found.si_pid, 0)
+
+
+def _end_orphans(woken: int) -> None:
+    """
+    The command is over and reaped: every child that we still have was left behind by it, and each that ends may leave us more.
+
+    A child that is not reaped yet keeps its number, so nobody else is ever met. What may not be ended (it has other rights than we) is left, after a while.
+    """
+    poll = select.poll()
+    poll.register(woken, select.POLLIN)
+    deadline = time.monotonic() + _GRACE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            ended, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if ended:
+            continue
+        for pid in _children():
+            try:
+                os.kill(pid, _signal.SIGKILL)
+            except OSError:
+                continue
+        poll.poll(_LOOK_AGAIN_SECONDS * 1000)
+        _drain(woken)
+
+
+def _children() -> list[int]:
+    names = filter(str.isdigit, os.listdir("/proc"))  # noqa: PTH208  a Path for each takes longer than the look
+    return [int(name) for name in names if _read(f"/proc/{name}/stat").rpartition(")")[2].split()[1:2] == [str(os.getpid())]]
 
 
 class _Child:
@@ -178,6 +236,7 @@ def _watch(child: _Child, output: int, woken: int, seconds: float, bytes_max: in
         for fd, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000 + 1):
             if fd == woken:
                 _drain(woken)
+                _reap_orphans(child.pid)
             elif reading:
                 total, reading = _keep(child.out, output, total, bytes_max)
                 if not reading:

@@ -20,7 +20,7 @@ from holdfast.errors import NotSaved, Refused, Untrusted, Unusable
 from holdfast.ids import ApprovalId, GrantId, TurnId
 from holdfast.ports.journal_store import Record
 from holdfast.ports.tools import BUILTIN_TOOLS, Tool
-from holdfast.runtime.attempt import finish
+from holdfast.runtime.awaiting import finish
 from holdfast.runtime.feed import Heard
 from holdfast.runtime.foreign import ForeignTurn
 from holdfast.runtime.in_flight import InFlight

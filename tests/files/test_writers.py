@@ -69,10 +69,10 @@ async def test_a_peer_that_goes_on_in_new_segments_while_we_verify_is_not_accuse
     wrote: list[int] = []
 
     @contextmanager
-    def after_a_peer(ours: SessionFiles) -> Iterator[int]:
+    def after_a_peer(ours: SessionFiles, wait_seconds: float | None = None) -> Iterator[int]:
         if ours.session == OPS and not wrote:
             wrote.append(subprocess.run([sys.executable, "-c", APPENDER, str(files.path), "100", "60"], check=False).returncode)
-        with genuine(ours) as folder:
+        with genuine(ours, wait_seconds) as folder:
             yield folder
 
     async with files.store() as store:

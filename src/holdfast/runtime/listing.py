@@ -20,7 +20,7 @@ from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.noting import SEALED, note
 from holdfast.runtime.patience import Patience, busy_report
 from holdfast.runtime.prompt_history import prompts_ever
-from holdfast.runtime.reports import ApprovalReport, BusyReport, ReminderReport, SealedReport
+from holdfast.runtime.reports import ApprovalReport, BusyReport, ReminderReport, SealedReport, iso
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import session_report
 from holdfast.runtime.world import World
@@ -46,6 +46,7 @@ class SessionLine(msgspec.Struct, frozen=True, kw_only=True):
     preview: str = ""
     parent: SessionId | None = None  # of a delegate's session: the one it works for
     busy: BusyReport | None = None  # somebody keeps its write lock: the rest is what the index knew before
+    updated_at: str | None = None  # its last record that the index knows
 
 
 async def _survey(world: World, shelf: Shelf, patience: Patience) -> list[Standing]:
@@ -178,8 +179,13 @@ def _sealed_line(mark: SessionSealed, row: IndexRow | None) -> SessionLine:
         sealed=SealedReport(mark.code, mark.detail, mark.at_seq),
         turns=row.turns if row is not None else 0,
         preview=row.preview if row is not None else "",
+        updated_at=_updated_at(row),
         parent=row.parent if row is not None else None,
     )
+
+
+def _updated_at(row: IndexRow | None) -> str | None:
+    return iso(row.updated_at) if row is not None else None
 
 
 async def _taking_part(shelf: Shelf, session: SessionId, row: IndexRow | None, patience: Patience) -> Collection[Reader]:
@@ -260,6 +266,7 @@ async def _opened_line(shelf: Shelf, session: SessionId, row: IndexRow | None, n
         waiting=report.waiting,
         owes=report.owes,
         preview=row.preview if row is not None else "",
+        updated_at=_updated_at(row),
         parent=report.parent.session if report.parent is not None else None,
     )
 
@@ -297,6 +304,7 @@ def _line(row: IndexRow, now: int) -> SessionLine:
         turns=row.turns,
         waiting=waiting,
         preview=row.preview,
+        updated_at=_updated_at(row),
         parent=row.parent,
     )
 

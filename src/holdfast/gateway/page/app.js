@@ -5,6 +5,7 @@ import { fill, h, icon, say } from "./dom.js";
 import { Grants } from "./grants.js";
 import { Inbox } from "./inbox.js";
 import { Talk } from "./talk.js";
+import { ago } from "./ticking.js";
 import { PHASES, told, when } from "./words.js";
 
 const POLL_MS = 4000;
@@ -149,7 +150,8 @@ class App {
   async poll() {
     try {
       await this.views.inbox.refresh();
-      this.sessions = await api.all("/v1/sessions", "sessions");
+      const found = await api.all("/v1/sessions", "sessions");
+      this.sessions = found.sort((a, b) => (b.updated_at ?? "").localeCompare(a.updated_at ?? "") || a.session.localeCompare(b.session));  // what moved last first
       this.drawSessions();
     } catch { /* told by whoever asked; the next look comes soon */ }
   }
@@ -163,9 +165,10 @@ class App {
     if (this.sessions === null) return;
     const row = (each) => h("a", { class: "session", href: `#/s/${each.session}`, "aria-current": location.hash === `#/s/${each.session}` ? "page" : null },
       h("i", { class: `dot p-${each.phase}`, "aria-hidden": "true" }), h("span", { class: "session-name" }, each.session), each.waiting ? h("span", { class: "count" }, each.waiting) : null,
+      h("span", { class: "session-when" }, each.updated_at && ago(each.updated_at)),
       h("span", { class: "session-about" }, each.phase === "idle" ? each.preview || "at rest" : PHASES[each.phase] || each.phase));
-    if (this.people) fill(this.people, this.sessions.length ? this.sessions.slice(0, 60).map(row) : h("p", { class: "dim" }, "None yet."));
-    if (this.listed?.isConnected || (this.listed && location.hash === "#/talk")) fill(this.listed, this.sessions.length ? this.sessions.map(row) : h("div", { class: "empty" }, h("p", null, "No conversation yet. Begin one; the agent asks before it acts.")));
+    if (this.people) refill(this.people, this.sessions.length ? this.sessions.slice(0, 60).map(row) : h("p", { class: "dim" }, "None yet."));
+    if (this.listed?.isConnected || (this.listed && location.hash === "#/talk")) refill(this.listed, this.sessions.length ? this.sessions.map(row) : h("div", { class: "empty" }, h("p", null, "No conversation yet. Begin one; the agent asks before it acts.")));
   }
 
   counted(count) {
@@ -197,6 +200,13 @@ class App {
     }[event.key];
     if (act) { event.preventDefault(); act(); }
   }
+}
+
+// Drawn anew whenever somebody has looked: whoever moves by keyboard stays where they are.
+function refill(list, rows) {
+  const held = list.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  fill(list, rows);
+  if (held) [...list.children].find((each) => each.getAttribute("href") === held)?.focus({ preventScroll: true });
 }
 
 function brand() {

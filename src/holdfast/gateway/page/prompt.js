@@ -6,7 +6,8 @@
 
 import { newId, post } from "./api.js";
 import { fill, h, say } from "./dom.js";
-import { OPTIONS, away, circle, inBrief, isSoon, moment, told } from "./words.js";
+import { ago, until } from "./ticking.js";
+import { OPTIONS, circle, inBrief, moment, told } from "./words.js";
 
 const SETTLE_MS = 500;
 
@@ -65,7 +66,7 @@ export class PromptCard {
   head() {
     const { prompt } = this;
     const label = h("span", { class: "prompt-title" }, this.title());
-    const about = h("span", { class: "prompt-about" }, this.over ? this.over.short : `${prompt.session} · ${away(prompt.requested_at)}`);
+    const about = h("span", { class: "prompt-about" }, this.over ? this.over.short : [`${prompt.session} · `, ago(prompt.requested_at)]);
     const toggle = h("button", { type: "button", class: "prompt-head", "aria-expanded": String(this.open), on: { click: () => this.toggle() } },
       label, prompt.dangerous && !this.over && h("span", { class: "badge danger" }, "dangerous"), !this.open && !this.over && h("code", { class: "prompt-peek" }, inBrief(prompt.arguments ?? prompt.display)), about);
     return h("h2", { id: `h-${prompt.id}` }, toggle);
@@ -76,12 +77,12 @@ export class PromptCard {
     const where = this.link ? h("a", { href: `#/s/${prompt.session}` }, prompt.session) : prompt.session;
     const fact = (name, ...value) => h("div", { class: "fact" }, h("dt", null, name), h("dd", null, ...value));
     return h("dl", { class: "facts" },
-      fact("Who", prompt.requester || "nobody known", h("span", { class: "dim" }, `${prompt.channel ? ` via ${prompt.channel}` : ""}, `, h("time", { datetime: prompt.requested_at }, away(prompt.requested_at))),
+      fact("Who", prompt.requester || "nobody known", h("span", { class: "dim" }, `${prompt.channel ? ` via ${prompt.channel}` : ""}, `, ago(prompt.requested_at)),
         prompt.quoted_speakers?.length ? h("span", { class: "dim" }, `, quoting ${prompt.quoted_speakers.join(", ")}`) : null),
       prompt.path?.length ? fact("For", prompt.path.join(" > ")) : null,
       fact("Where", where, " ", h("span", { class: "circle", title: "the trust boundary this was asked in" }, circle(prompt))),
       fact("Why", prompt.reason || "policy asks before this runs"),
-      fact("Until", h("time", { class: isSoon(prompt.expires_at) ? "soon" : null, datetime: prompt.expires_at }, moment(prompt.expires_at)), h("span", { class: "dim" }, ` (${away(prompt.expires_at)}, then denied)`)));
+      fact("Until", until(prompt.expires_at, moment(prompt.expires_at)), h("span", { class: "dim" }, " (", ago(prompt.expires_at), ", then denied)")));
   }
 
   plan() {

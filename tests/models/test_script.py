@@ -141,6 +141,7 @@ def test_a_script_is_known_by_its_absolute_path(tmp_path: Path, monkeypatch: pyt
     model = script(tmp_path, {"say": "x"})
     monkeypatch.chdir(tmp_path)
     assert Catalogue().resolve("script:story.jsonl").name == model.name == f"script:{tmp_path}/story.jsonl"
+    assert Catalogue().resolve(f"script:../{tmp_path.name}/story.jsonl").name == model.name
 
 
 def test_objects_with_equal_lines_have_equal_names() -> None:

@@ -72,7 +72,8 @@ class ScriptFile:
     summarises = False  # summaries take no line
 
     def __init__(self, path: str) -> None:
-        self._path = Path(os.path.expanduser(path)).absolute()  # noqa: PTH111  # a user that is not known is a file that is not there
+        # Without `..`, so that one file is one script however it is named; a user that is not known is a file that is not there.
+        self._path = Path(os.path.abspath(os.path.expanduser(path)))  # noqa: PTH100, PTH111  # no links are followed
         # What was read last, and of which state of the file. Only a cache: a changed file is read again.
         self._read: tuple[tuple[int, int, int], Script] | None = None
 

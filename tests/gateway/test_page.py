@@ -112,6 +112,10 @@ def tab(browser: Browser) -> Generator[Callable[..., Tab], None, None]:
         each.close()
 
 
+LONG_REPLY = "\n".join(f"line {number}" for number in range(5_000))
+LONG_COMMAND = "\n".join(f"echo {number}" for number in range(60))
+
+
 def test_two_people_a_parked_approval_and_a_killed_server(gateway: Gateway, tab: Callable[..., Tab]) -> None:
     """The wrong one is refused, the right one approves, the tool ran once, and everybody sees it."""
     gateway.settings('[policy.personal]\nshell = { ask = ["bob"], requester_may_answer = false }\n')
@@ -740,6 +744,69 @@ def test_what_was_deleted_while_the_line_was_down_is_not_gone_on_with_under_the_
     expect(page.locator(".msg.asked .text")).to_have_text(["read after-1", "read after-2", "read after-3"])
 
 
+def test_what_is_long_is_shown_from_its_beginning_and_leaves_room_for_the_rest(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    """A prompt longer than the screen is read before its buttons are reached; a reply of thousands of lines is folded; at twice the size there is room to read."""
+    gateway.settings(
+        f'[agents.assistant]\nmodel = "{gateway.script({"say": LONG_REPLY}, {"call": [{"tool": "shell", "args": {"command": LONG_COMMAND}}]})}"\n'
+    )
+    gateway.start()
+    token = gateway.token("alice")
+    alice = tab(gateway).sign_in(token)
+    page = alice.go("#/s/ops/long")
+    page.fill("#say", "say much")
+    page.keyboard.press("Enter")
+    said = page.locator(".msg.said .text")
+    expect(page.get_by_role("button", name="Show all of it, 5000 lines")).to_be_in_viewport()
+    assert page.evaluate("node => node.clientHeight", said.element_handle()) < 500
+    page.get_by_role("button", name="Show all of it").press("Enter")
+    expect(said).to_be_focused()
+    assert page.evaluate("node => node.clientHeight", said.element_handle()) > 50_000
+
+    page.fill("#say", "do much")
+    page.keyboard.press("Enter")
+    head = page.locator(".prompt-head", has_text="the agent wants to run")
+    expect(head).to_be_in_viewport(ratio=1)
+    alice.keep("long-prompt-from-its-top")
+    expect(page.locator(".option[data-option=deny]")).not_to_be_in_viewport()
+    page.locator(".option[data-option=deny]").scroll_into_view_if_needed()
+    alice.settled()
+    page.locator(".option[data-option=deny]").click()
+    expect(page.locator(".turn").last.locator(".msg.said")).to_be_in_viewport()
+
+    page.set_viewport_size({"width": 640, "height": 400})
+    log = page.locator(".log").bounding_box()
+    assert log is not None
+    assert log["height"] >= 240
+    alice.keep("twice-the-size")
+
+
+def test_what_moved_last_stands_first_and_times_go_on_while_the_page_stands_open(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+    """In the list of conversations, for whoever moves by keyboard too; and in a prompt whose time runs out."""
+    gateway.settings('[approvals]\nexpires_after = "90m"\n')
+    gateway.start()
+    token = gateway.token("alice")
+    client = gateway.client(token)
+    for name in ("b", "c", "a"):
+        gateway.send(client, f"ops/{name}", "run: echo one")
+        gateway.waiting(client, f"ops/{name}")
+    alice = tab(gateway)
+    page = alice.page
+    page.clock.install()
+    alice.sign_in(token)
+    rows = page.locator(".sessions .session-name")
+    expect(rows).to_have_text(["ops/a", "ops/c", "ops/b"])
+    page.locator(".sessions .session", has_text="ops/c").focus()
+    gateway.answer(client, gateway.waiting(client, "ops/c"), "deny")
+    expect(rows).to_have_text(["ops/c", "ops/a", "ops/b"])
+    expect(page.locator(".sessions .session", has_text="ops/c")).to_be_focused()
+
+    until_ = page.locator(".prompt.is-open time.until")
+    expect(until_).not_to_have_class(re.compile("soon"))
+    page.clock.fast_forward("45:00")
+    expect(page.locator(".prompt.is-open .facts")).to_contain_text(re.compile(r"4[45] min( \d+ s)? ago"))
+    expect(until_).to_have_class(re.compile("soon"))
+
+
 def test_a_sealed_session_says_so(gateway: Gateway, tab: Callable[..., Tab]) -> None:
     gateway.start()
     token = gateway.token("root", "read,send,approve,admin")
@@ -762,6 +829,7 @@ def test_a_sealed_session_says_so(gateway: Gateway, tab: Callable[..., Tab]) -> 
     root.keep("sealed-desk-light")
 
 
+@pytest.mark.long  # a line that breaks is taken up again only after a while
 def test_while_the_server_is_away_nothing_is_said_that_is_not_known_and_nothing_is_covered(gateway: Gateway, tab: Callable[..., Tab]) -> None:
     """A conversation that was never opened is not called new; a message that may have arrived is not called lost; the note stands over no button."""
     gateway.start()

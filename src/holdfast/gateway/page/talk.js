@@ -13,6 +13,8 @@ const STATES = {
   denied: "denied", unattended: "denied: nobody could be asked", superseded: "replaced", cancelled: "cancelled", voided: "voided", timed_out: "ran out of time",
   in_doubt: "in doubt", expired: "expired",
 };
+const LONG_CHARS = 6000;
+const LONG_LINES = 60;
 const MOVED_PX = 4;
 const TURNS_DRAWN = 30;  // pictures; a conversation of years is in the log, not beside it
 const TRY = ["what time is it", "list files", "run: uname -a", "ask me which region to use"];
@@ -28,6 +30,9 @@ export class Talk {
     this.line = "connecting";
     this.pinned = true;
     this.unfolded = new Map();  // turn id -> whether its picture is open, where somebody said so
+    this.wide = matchMedia("(min-width: 1000px)");  // where the side has room of its own; elsewhere it would take the words' room, until somebody asks for it
+    this.widened = () => { const fold = this.side.querySelector("details"); if (fold) fold.open = this.wide.matches; };
+    this.wide.addEventListener("change", this.widened);
     this.node = h("div", { class: "view talk" });
     this.frame();
     this.follow();
@@ -35,7 +40,7 @@ export class Talk {
     this.tick = setInterval(() => { if ([...this.story.turns.values()].some((turn) => turn.open)) this.drawSide(); }, 1000);
   }
 
-  close() { this.stream?.close(); clearInterval(this.tick); }
+  close() { this.stream?.close(); clearInterval(this.tick); this.wide.removeEventListener("change", this.widened); }
 
   // What is drawn stays where it is while more is drawn around it: a turn, a call with its prompt and what came of it, and whatever never changes.
   forget() { this.sections = new Map(); this.places = new Map(); this.drawn = new WeakMap(); }
@@ -63,6 +68,7 @@ export class Talk {
 
   heard(name, data) {
     if (name === "record") {
+      this.hasHeard = true;
       this.story.take(data);
       if (data.type === "approval_requested" || data.type === "approval_closed" || data.type === "approval_answered") this.app.poke();
       if (data.type === "approval_closed" || data.type === "approval_answered") this.overtaken(data.body);
@@ -78,7 +84,7 @@ export class Talk {
   }
 
   // Another session, of the same name.
-  anew() { this.story = new Story(); this.cards.clear(); this.forget(); }
+  anew() { this.hasHeard = false; this.story = new Story(); this.cards.clear(); this.forget(); }
 
   // It was there, and is not any more.
   get isGone() { return this.line === "absent" && this.story.turns.size > 0; }
@@ -132,7 +138,8 @@ export class Talk {
     this.badge = h("span", { class: "integrity" });
     this.live = h("span", { class: "line", role: "status" });
     this.log = h("div", { class: "log", role: "log", "aria-label": "Conversation", tabindex: "0" });
-    this.log.addEventListener("scroll", () => { this.pinned = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 60; });
+    this.log.addEventListener("scroll", () => { if (this.log.scrollTop !== this.placed) this.pinned = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 60; });
+    this.read = new WeakSet();  // prompts that were shown from their top
     this.text = h("textarea", {
       id: "say", rows: 1, placeholder: "Say something", "aria-label": "Your message",
       on: { keydown: (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); this.send(); } }, input: () => this.grow() },
@@ -158,8 +165,23 @@ export class Talk {
     this.stop.hidden = this.isGone || !this.running() || !this.app.me.scopes.some((scope) => scope === "send" || scope === "admin");
     this.drawComposer();
     if (this.sideDue ?? true) { this.sideDue = false; this.drawSide(); }
-    if (this.pinned) this.log.scrollTop = this.log.scrollHeight;
+    if (this.pinned) this.toEnd();
     for (const [card, top] of stood) if (Math.abs(card.node.getBoundingClientRect().top - top) > MOVED_PX) card.moved();
+  }
+
+  // The end; but a prompt that is longer than the screen is shown from its top first: nobody should come to its buttons without having passed what would run.
+  toEnd() {
+    const { log } = this;
+    const card = [...this.cards.values()].find((each) => each.node.isConnected && !each.over && !this.read.has(each));
+    const call = card?.node.closest(".call");
+    log.scrollTop = log.scrollHeight;
+    if (!call) return;
+    this.read.add(card);
+    const above = log.getBoundingClientRect().top + 12 - call.getBoundingClientRect().top;
+    if (above <= 0) return;
+    log.scrollTop -= above;
+    this.placed = log.scrollTop;
+    this.pinned = false;
   }
 
   // Why nothing can be said here, if nothing can.
@@ -190,7 +212,7 @@ export class Talk {
   blank() {
     if (this.line === "absent") return this.nothing ??= this.empty();
     this.opening ??= h("p", { class: "loading", role: "status" });
-    const words = this.story.head ? "Nothing that you may read was said here." : this.line === "away" ? "This conversation is shown once the server answers." : "Opening the conversation";
+    const words = this.hasHeard ? "Nothing that you may read was said here." : this.line === "away" ? "This conversation is shown once the server answers." : "Opening the conversation";
     if (this.opening.textContent !== words) this.opening.textContent = words;
     return this.opening;
   }
@@ -217,9 +239,9 @@ export class Talk {
 
   words(item) {
     switch (item.kind) {
-      case "asked": return h("div", { class: `msg asked${item.who === this.app.me.person ? " own" : ""}` }, h("p", { class: "who" }, item.who || "nobody known", " ", h("time", null, when(item.at))), h("p", { class: "text" }, item.text),
+      case "asked": return h("div", { class: `msg asked${item.who === this.app.me.person ? " own" : ""}` }, h("p", { class: "who" }, item.who || "nobody known", " ", h("time", null, when(item.at))), text(item),
         item.quotes.map((quote) => h("blockquote", null, h("b", null, quote.speaker), ": ", quote.text)));
-      case "said": return h("div", { class: `msg said${item.live ? " is-live" : ""}` }, h("p", { class: "who" }, "agent", item.at ? [" ", h("time", null, when(item.at))] : null), h("p", { class: "text" }, item.text));
+      case "said": return h("div", { class: `msg said${item.live ? " is-live" : ""}` }, h("p", { class: "who" }, "agent", item.at ? [" ", h("time", null, when(item.at))] : null), text(item));
       case "report": return h("div", { class: "msg report" }, h("p", { class: "who" }, "a job ", h("time", null, when(item.at))), h("pre", { class: "text", tabindex: "0" }, item.text));
       case "ended": return h("p", { class: "note ended" }, `${item.outcome}: ${item.text}`, item.hint && h("span", { class: "dim" }, ` ${item.hint}`));
       default: return h("p", { class: "note" }, item.text);
@@ -259,7 +281,7 @@ export class Talk {
     this.live.textContent = words[this.line] || this.line;
     this.live.className = `line ${this.line}`;
     const sealed = this.facts?.sealed;
-    fill(this.badge, this.facts ? [icon(sealed ? "broken" : "shield"), sealed ? `sealed: ${sealed.code}` : "history intact"] : null);
+    fill(this.badge, this.facts ? [icon(sealed ? "broken" : "shield"), sealed ? `sealed: ${sealed.code}` : h("span", null, h("span", { class: "wide" }, "history "), "intact")] : null);
     this.badge.className = `integrity ${sealed ? "bad" : this.facts ? "good" : ""}`;
     this.badge.hidden = !this.facts;
   }
@@ -283,7 +305,7 @@ export class Talk {
     const turns = [...this.story.turns.values()];
     const facts = this.facts;
     this.body.classList.toggle("is-bare", !turns.length && !facts);
-    const open = this.side.querySelector("details")?.open ?? matchMedia("(min-width: 1000px)").matches;
+    const open = this.side.querySelector("details")?.open ?? this.wide.matches;
     const fact = (name, value) => (value === null || value === undefined ? null : h("div", { class: "fact" }, h("dt", null, name), h("dd", null, value)));
     fill(this.side, h("details", { class: "side-fold", open }, h("summary", null, "Timeline and integrity"),
       turns.length ? [h("h2", { class: "section" }, "Turns, the last one first"),
@@ -299,7 +321,7 @@ export class Talk {
           h("b", null, each.state === "waiting" ? when(each.next_at) : "can't fire"), ` ${each.text} `, h("span", { class: "dim" }, `${each.when}, set by ${each.by}${each.may_prompt ? ", may ask" : ""}`))))] : null]));
     // Drawn anew every second while something runs: whoever moves by keyboard stays where they are.
     if (held) [...this.side.querySelectorAll(".turn-fold > summary")].find((each) => each.dataset.turn === held)?.focus({ preventScroll: true });
-    if (this.pinned) this.log.scrollTop = this.log.scrollHeight;  // last: what stands beside the log says how wide it is
+    if (this.pinned) this.toEnd();  // last: what stands beside the log says how wide it is
   }
 
   async send() {
@@ -335,4 +357,13 @@ export class Talk {
   }
 
   enter() { (this.text.disabled ? this.heading : this.text).focus(); }
+}
+
+// What is longer than a few screens stands folded: the rest of the conversation is worth seeing too.
+function text(item) {
+  const words = h("p", { class: "text" }, item.text);
+  if (item.live || (item.text.length <= LONG_CHARS && item.text.split("\n").length <= LONG_LINES)) return words;
+  words.classList.add("is-long");
+  const more = h("button", { type: "button", class: "more", on: { click: () => { words.classList.remove("is-long"); words.tabIndex = -1; words.focus({ preventScroll: true }); more.remove(); } } }, `Show all of it, ${plural(item.text.split("\n").length, "line", "lines")}`);
+  return [words, more];
 }

@@ -21,7 +21,7 @@ export function timeline(turn, now = Date.now()) {
   let y = 18;
   turn.marks.forEach((mark, index) => {
     const tall = height(mark, now);
-    if (index < turn.marks.length - 1) spines.push(s("line", { class: "t-spine", x1: LEFT, y1: y, x2: LEFT, y2: y + tall }));
+    if (index < turn.marks.length - 1) spines.push(s("line", { class: "t-spine", x1: LEFT, y1: y, x2: LEFT, y2: y + tall - 6 }));
     shapes.push(mark.point ? point(mark, y) : bar(mark, y, tall));
     words.push(said(mark, mark.point ? y : y - 6 + (tall - 8) / 2, now));
     y += tall;

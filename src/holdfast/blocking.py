@@ -9,7 +9,7 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
@@ -209,7 +209,17 @@ class Home:
         self, session: str, text: str, *, source: MessageSource | None, agent: str | None = None, workspace: str | PathLike[str] | None = None
     ) -> Generator["OwnLoop", None, None]:
         """A turn driven by your own loop."""
-        begun = self._home.turn(session, text, source=source, agent=agent, workspace=workspace)
+        with self._own_loop(self._home.turn(session, text, source=source, agent=agent, workspace=workspace)) as turn:
+            yield turn
+
+    @contextmanager
+    def take_up(self, session: str, turn: str) -> Generator["OwnLoop", None, None]:
+        """A parked turn of your own loop, again."""
+        with self._own_loop(self._home.take_up(session, turn)) as taken:
+            yield taken
+
+    @contextmanager
+    def _own_loop(self, begun: AbstractAsyncContextManager[ForeignTurn]) -> Generator["OwnLoop", None, None]:
         turn = self._do(begun.__aenter__)
         try:
             yield OwnLoop(turn, self._do)
@@ -237,11 +247,15 @@ class OwnLoop:
     def is_over(self) -> bool:
         return self._turn.is_over
 
+    @property
+    def standing(self) -> Gate | None:
+        return self._turn.standing
+
     def gate(self, tool: str, arguments: Mapping[str, Any] | str, *, text: str = "", provider_id: str | None = None) -> Gate:
         gate: Gate = self._do(lambda: self._turn.gate(tool, arguments, text=text, provider_id=provider_id))
         return gate
 
-    def wait(self, gate: Gate) -> Gate:
+    def wait(self, gate: Gate | None = None) -> Gate:
         answered: Gate = self._do(lambda: self._turn.wait(gate))
         return answered
 

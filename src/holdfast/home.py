@@ -307,6 +307,15 @@ class Home:
             async with beginning as turn:
                 yield turn
 
+    @asynccontextmanager
+    async def take_up(self, session: str, turn: str) -> AsyncGenerator[ForeignTurn, None]:
+        """A turn of your own loop that was parked when the loop left it or died: go on with `await turn.wait()`, answered or not."""
+        _texts({"session": session, "turn": turn}, {})
+        taking = self.service.foreign_turn_again(session, TurnId(turn))
+        with self._in_flight.verb():
+            async with taking as taken:
+                yield taken
+
 
 def _source(given: MessageSource) -> MessageSource:
     """What the type says, said in words to whoever does not check types."""

@@ -182,3 +182,104 @@ async def test_a_loops_mistake_is_said_before_anything_is_written_and_its_turn_g
     assert (finished.outcome, finished.output is not None) == ("ok", True)
     assert finished.text.startswith("? xx")
     assert finished.text.endswith("x\n[of 3000002 bytes only the beginning is shown]")
+
+
+async def parked_by_a_loop_that_is_gone(stage: Stage) -> holdfast.Approval:
+    """In a process of its own, which has ended by now."""
+    async with stage.open(loop_agent(stage)) as home, home.turn("ops/api", "deploy", source=alice) as turn:
+        gate = await turn.gate("act", {"what": "deploy"})
+        assert gate.approval is not None
+        return gate.approval
+
+
+@in_loop
+async def test_an_answer_to_a_loop_that_is_gone_is_handed_on_and_another_loop_takes_it_up(stage: Stage) -> None:
+    """The durable pause of somebody else's loop: it was answered, waited for for ever, and nobody could go on with it (T7)."""
+    prompt = await parked_by_a_loop_that_is_gone(stage)
+    async with stage.open(loop_agent(stage)) as home:
+        answer = await home.answer(prompt, "approve_once", by=alice)
+        assert (answer.result, answer.turn.outcome) == ("handed_on", "running")
+    async with stage.open(loop_agent(stage)) as home, home.take_up(prompt.session, prompt.turn) as turn:
+        gate = await turn.wait()
+        assert (gate.may_run, gate.arguments) == (True, {"what": "deploy"})
+        await turn.record(gate, "ok", "deployed")
+        assert turn.standing is None
+        with pytest.raises(holdfast.Unusable, match="waits for nobody"):
+            await turn.wait()
+        assert (await turn.finish("done")).outcome == "completed"
+    events = await stage.events("ops/api")
+    assert [each.allowed_by for each in of(ToolStarted, events)] == [prompt.id]
+    assert [(each.outcome, each.reply) for each in of(TurnEnded, events)] == [("completed", "done")]
+
+
+@in_loop
+async def test_a_turn_that_was_taken_up_waits_for_its_answer_as_before(stage: Stage) -> None:
+    prompt = await parked_by_a_loop_that_is_gone(stage)
+    async with stage.open(loop_agent(stage)) as home:
+        async with home.take_up("ops/api", prompt.turn) as turn:
+            assert turn.standing is not None  # and left again: it stands
+        async with home.take_up("ops/api", prompt.turn) as turn:
+            standing = turn.standing
+            assert standing is not None
+            assert standing.approval == prompt
+            waiting = asyncio.ensure_future(turn.wait(standing))
+            assert (await home.answer(prompt, "approve_once", by=bob)).reason == "wrong_approver"
+            assert (await home.answer(prompt, "deny", by=alice, reason="not today")).result == "handed_on"
+            gate = await waiting
+            assert (gate.state, gate.outcome, gate.text) == ("closed", "denied", "Not run: alice denied it: not today.")
+            await turn.finish("could not")
+    assert of(ToolStarted, await stage.events("ops/api")) == []
+
+
+@in_loop
+async def test_a_prompt_whose_time_is_over_is_closed_for_whoever_takes_it_up(stage: Stage) -> None:
+    prompt = await parked_by_a_loop_that_is_gone(stage)
+    stage.clock.advance(8 * 24 * 3600)
+    async with stage.open(loop_agent(stage)) as home:
+        late = await home.answer(prompt, "approve_once", by=alice)
+        assert (late.result, late.reason) == ("failed", "expired")
+        async with home.take_up("ops/api", prompt.turn) as turn:
+            gate = await turn.wait()
+            assert (gate.state, gate.outcome) == ("closed", "denied")
+            await turn.finish("too late")
+
+
+@in_loop
+async def test_only_a_parked_turn_of_a_loop_is_taken_up(stage: Stage) -> None:
+    async with stage.open(loop_agent(stage)) as home:
+        ours = await home.send("ops/ours", "act what=deploy", source=alice)
+        assert ours.outcome == "waiting"
+        async with home.turn("ops/api", "look", source=alice) as turn:
+            await turn.finish("looked")
+        for session, name in (("ops/ours", ours.turn or ""), ("ops/api", turn.turn), ("ops/api", "t9"), ("ops/none", "t1")):
+            with pytest.raises(holdfast.Refused) as refused:
+                async with home.take_up(session, name):
+                    pass
+            assert refused.value.code == "unknown"
+        assert [each.session for each in await home.approvals()] == ["ops/ours"]
+
+
+@in_loop
+async def test_what_can_not_be_true_of_a_call_is_not_taken_in_silence(stage: Stage) -> None:
+    """A call that was never allowed has no outcome, and one that has ended keeps the one it has; a turn with open calls is not finished (T1, T4)."""
+    async with stage.open(loop_agent(stage)) as home, home.turn("ops/api", "deploy", source=alice) as turn:
+        look = await turn.gate("look", {"at": "api"})
+        assert await turn.wait(look) is look
+        with pytest.raises(holdfast.Refused, match="no outcome yet"):
+            await turn.finish("done")
+        await turn.record(look, "ok", "all is well")
+        await turn.record(look, "ok", "all is well")  # the same again, as after an error in between
+        with pytest.raises(holdfast.Refused, match="has ended as ok already"):
+            await turn.record(look, "error", "it was not")
+        act = await turn.gate("act", {"what": "deploy"})
+        with pytest.raises(holdfast.Unusable, match="may not run"):
+            await turn.record(act, "ok", "did it anyway")
+        with pytest.raises(holdfast.Refused, match="no outcome yet"):
+            await turn.finish("done")
+        assert (await home.cancel("ops/api", by=alice))[0].outcome == "cancelled"
+        assert (await turn.wait(act)).state == "closed"
+        with pytest.raises(holdfast.Refused, match="is over"):
+            await turn.gate("look", {"at": "api"})
+        with pytest.raises(holdfast.Refused, match="is over"):
+            await turn.record(look, "ok", "all is well")
+    assert [each.outcome for each in of(CallFinished, await stage.events("ops/api"))] == ["ok", "cancelled"]

@@ -24,7 +24,7 @@ from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.looking import tool_for
 from holdfast.runtime.reports import AnswerReport, ErrorReport
-from holdfast.runtime.seeing_through import TurnDrives
+from holdfast.runtime.seeing_through import TurnDrives, is_foreign
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import turn_report
 from holdfast.runtime.waiting import has_expired
@@ -124,7 +124,7 @@ class Answering:
     # --- going on after it
 
     async def _go_on(self, ledger: Ledger, driver: Driver, approval: ApprovalId, answered: Answered, *, wait: bool) -> AnswerReport:
-        if answered.waiting or answered.again or not wait:
+        if answered.waiting or answered.again or not wait or is_foreign(ledger.state, answered.turn):
             result = _result(ledger, approval, answered)
             return AnswerReport(result=result, reason=None, turn=await turn_report(ledger, answered.turn))
         try:

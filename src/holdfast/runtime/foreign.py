@@ -9,7 +9,8 @@ A turn driven by somebody else's loop: Holdfast keeps its authority, its gates a
             await turn.record(gate, "ok", "restarted")
         await turn.finish("done")
 
-The loop holds the session's claim while it drives. If it dies, whoever drives next ends the turn as `loop_lost`, with started calls in doubt; a parked one stands.
+The loop holds the session's claim while it drives. If it dies, whoever drives next ends the turn as `loop_lost`, with started calls in doubt; a parked one stands,
+and a loop takes it up again in any process, before its answer or after it: `Service.foreign_turn_again`.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -24,7 +25,7 @@ from holdfast.ids import CallId, SessionId, TurnId
 from holdfast.ports.journal_store import Check
 from holdfast.runtime.accepting import Incoming, accepting, ensure_session, no_answer, refuse_unfit, written_as_json
 from holdfast.runtime.awaiting import finish, wait_for
-from holdfast.runtime.driver import Driver
+from holdfast.runtime.driver import Driver, Until
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Ledger, Outcome
 from holdfast.runtime.looking import look
@@ -35,7 +36,19 @@ from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import turn_report
 from holdfast.runtime.waiting import prompts_open
 from holdfast.runtime.world import World
-from holdfast.session.commands import Cancel, DecideCalls, EndTurn, FailTurn, FinishCall, ParkTurn, ProposeCalls, ResumeTurn, StartTool, StartTurn
+from holdfast.session.commands import (
+    Cancel,
+    DecideCalls,
+    EndTurn,
+    Expire,
+    FailTurn,
+    FinishCall,
+    ParkTurn,
+    ProposeCalls,
+    ResumeTurn,
+    StartTool,
+    StartTurn,
+)
 from holdfast.session.decide_inputs import OnlyAnAnswerWord
 from holdfast.session.messages import ProposedCall
 from holdfast.session.policy import Looked
@@ -87,11 +100,13 @@ class ForeignTurn:
         written = arguments if isinstance(arguments, str) else written_as_json(arguments)
         if not isinstance(tool, str):
             raise Unusable(f"{tool!r} is no name of a tool", code="malformed", hint="name the tool that your model called")
+        self._open()
         secret = self._secrecy.holds(written)
         proposal = ProposedCall(tool, self._secrecy.hidden(written), provider_id)
         propose = ProposeCalls(turn=self.turn, calls=(proposal,), text=self._secrecy.hidden(text), policy=self._world.policy())
         outcome = await self._ledger.drive(propose)
         if not outcome.decided[0].outcome:
+            self._open()  # cancelled meanwhile, perhaps
             raise Refused("an earlier call of this turn has no outcome yet", code="busy", hint="record it first")
         call: CallId = outcome.decided[0].outcome[0]
         if secret:
@@ -143,8 +158,27 @@ class ForeignTurn:
             return Gate(call=call_id, state="waiting", approval=report)
         return Gate(call=call_id, state="closed", outcome=call.outcome, text=call.text)
 
-    async def wait(self, gate: Gate) -> Gate:
-        """Until somebody has answered. Holds no claim meanwhile; the prompt outlives this process."""
+    @property
+    def standing(self) -> Gate | None:
+        """The call that it is parked with, which `wait` waits for: of a turn that was taken up again. None: it is not parked."""
+        turn = self._open()
+        if not turn.parked or not turn.calls:
+            return None
+        call = turn.calls[-1]
+        report = approval_report(self._ledger.session, self._ledger.instance, turn, call.approval) if call.approval is not None else None
+        return Gate(call=call.call, state="waiting", approval=report)
+
+    async def wait(self, gate: Gate | None = None) -> Gate:
+        """
+        Until somebody has answered; without a gate, the one that stands. Holds no claim meanwhile; the prompt outlives this process.
+
+        A gate that does not wait comes back as it is.
+        """
+        gate = gate or self.standing
+        if gate is None:
+            raise Unusable(f"turn {self.turn} waits for nobody", code="malformed", hint="wait for a gate that says gate.waiting")
+        if not gate.waiting:
+            return gate
         await self._driver.give_up()
         watch = self._ledger.watch()
         try:
@@ -160,12 +194,18 @@ class ForeignTurn:
                 watch.clear()
         finally:
             self._ledger.unwatch(watch)
+        if turn is not None and self._ledger.state.running not in (None, self.turn):
+            await self._driver.run(_is_free_for(self.turn))  # somebody else's, left by a driver that is gone
         if turn is not None and turn.parked and self._ledger.epoch is not None:
             await self._ledger.drive(ResumeTurn(turn=self.turn, epoch=self._ledger.epoch))
         return await self._pass(gate.call)
 
     async def record(self, gate: Gate, outcome: Ended, text: str) -> None:
-        """How a call that could run ended. A long text is kept whole beside the journal, and its beginning in it."""
+        """How a call that could run ended: told once, and the same again changes nothing. A long text is kept whole beside the journal, its beginning in it."""
+        if not gate.may_run:
+            raise Unusable(
+                f"{gate.call} may not run, so nothing can have come of it", code="malformed", hint="run and record only what gate.may_run says"
+            )
         if outcome not in (known := get_args(Ended)):
             raise Unusable(f"{outcome!r} is no way for a call to end", code="malformed", hint=f"use {', '.join(known)}")
         if not isinstance(text, str):
@@ -177,12 +217,23 @@ class ForeignTurn:
             text = data[: limits.TOOL_OUTPUT_VIEW_BYTES].decode(errors="ignore") + f"\n[of {len(data)} bytes only the beginning is shown]"
         command = FinishCall(turn=self.turn, call=gate.call, run=gate.run, outcome=outcome, text=text, output=output)
         produced = self._ledger.attempt.produced("tool_outcome", msgspec.json.encode(command))
-        await self._ledger.drive(command, check=Check.FENCE, keeping=[produced])
+        done = await self._ledger.drive(command, check=Check.FENCE, keeping=[produced])
+        if done.decided[0].outcome == "dropped":
+            self._refuse_late(gate.call, outcome)
+
+    def _refuse_late(self, call_id: CallId, outcome: Ended) -> None:
+        self._open()
+        known = self._ledger.state.open_call(self.turn, call_id)
+        if known is None or known.outcome != outcome:
+            ended = f"ended as {known.outcome}" if known is not None else "ended"
+            raise Refused(f"{call_id} has {ended} already, and that stands", code="malformed", hint="record each call once, as it really ended")
 
     async def finish(self, reply: str) -> TurnReport:
         if not isinstance(reply, str):
             raise Unusable(f"{reply!r} is no reply", code="malformed", hint="hand in the text that the person is told")
         await self._ledger.drive(EndTurn(turn=self.turn, policy=self._world.policy(), reply=self._secrecy.hidden(reply)), check=Check.FENCE)
+        if not self.is_over:
+            raise Refused("a call of this turn has no outcome yet", code="busy", hint="record it or wait for its answer first, or fail the turn")
         return await turn_report(self._ledger, self.turn)
 
     async def fail(self, code: str, message: str) -> TurnReport:
@@ -214,22 +265,47 @@ class ForeignTurns:
                 accept = accepting(self._world, ledger.state, incoming)
                 accept = msgspec.structs.replace(accept, loop="foreign", model="foreign")
                 outcome = await ledger.drive(accept, StartTurn(epoch=ledger.epoch or 0), check=Check.FENCE)
-                turn = ForeignTurn(self._world, ledger, self._home, driver, await self._begun(ledger, outcome))
-                try:
+                async with self._given(ledger, driver, await self._begun(ledger, outcome)) as turn:
                     yield turn
-                except BaseException:
-                    with suppress(HoldfastError):  # why the loop ended is told, and whoever drives next ends the turn
-                        await finish(_end_if_left(turn, ledger))
-                    raise
-                await _end_if_left(turn, ledger)
-                if driver.owns_claim:
-                    await driver.deliver_owed()
             finally:
                 await self._drives.leave(ledger, driver)
 
+    @asynccontextmanager
+    async def again(self, session: SessionId, turn: TurnId) -> AsyncGenerator[ForeignTurn, None]:
+        """A parked turn of a loop that left it, or died. Its authority is what its journal says; whether it was answered meanwhile is for `wait` to tell."""
+        async with self._shelf.use(session) as ledger:
+            driver = self._drives.driver(ledger)
+            try:
+                await self._claim_or_say_busy(ledger, driver)
+                await ledger.drive(Expire(), check=Check.FENCE)
+                found = ledger.state.turns.get(turn)
+                if found is None or found.loop != "foreign" or not found.parked:
+                    raise Refused(
+                        f"{session} has no parked turn {turn} of a loop of your own",
+                        code="unknown",
+                        hint="it has ended, or Holdfast drives it; see follow",
+                    )
+                async with self._given(ledger, driver, turn) as given:
+                    yield given
+            finally:
+                await self._drives.leave(ledger, driver)
+
+    @asynccontextmanager
+    async def _given(self, ledger: Ledger, driver: Driver, name: TurnId) -> AsyncGenerator[ForeignTurn, None]:
+        turn = ForeignTurn(self._world, ledger, self._home, driver, name)
+        try:
+            yield turn
+        except BaseException:
+            with suppress(HoldfastError):  # why the loop ended is told, and whoever drives next ends the turn
+                await finish(_end_if_left(turn, ledger))
+            raise
+        await _end_if_left(turn, ledger)
+        if driver.owns_claim:
+            await driver.deliver_owed()
+
     async def _claim_or_say_busy(self, ledger: Ledger, driver: Driver) -> None:
         if not await driver.claim():
-            raise Busy(f"{ledger.session} is driven by another process", hint="try again when its turn has ended")
+            raise Busy(f"{ledger.session} is driven by somebody else, in this process or another", hint="try again when its turn has ended")
         await ledger.refresh()
         await driver.run(nothing_owed)
 
@@ -243,6 +319,10 @@ class ForeignTurns:
             await ledger.commit(Cancel(by="holdfast: another message came first", turn=turn, may_all=True))
             raise Busy(f"{ledger.session} has another message to answer first", hint="try again when its turn has ended")
         return turn
+
+
+def _is_free_for(turn: TurnId) -> Until:
+    return lambda state: state.running in (None, turn)
 
 
 async def _end_if_left(turn: ForeignTurn, ledger: Ledger) -> None:

@@ -45,7 +45,9 @@ class TurnDrives:
     # --- one session
 
     async def drive_turn(self, ledger: Ledger, driver: Driver, turn: TurnId, *, claimed: bool = False) -> None:
-        """To its end, or to a pause that only a person ends: what its delegates can do without one is done."""
+        """To its end, or to a pause that only a person ends: what its delegates can do without one is done. One of a foreign loop goes on with its loop."""
+        if is_foreign(ledger.state, turn):
+            return
         await self.drive_until(ledger, driver, _over_or_parked(turn), claimed=claimed)
         if driver.owns_claim:  # over in the commit that took it in: nobody drove, and its end is still to be told
             await driver.deliver_owed()
@@ -159,6 +161,12 @@ class TurnDrives:
         """After an append that somebody else drives on: it is durable already, and the anchor may lag. The index knows in a moment."""
         if ledger.journal.sealed is None and ledger.attempt.stopped is None:
             self._noting.soon(ledger)
+
+
+def is_foreign(state: SessionState, turn: TurnId) -> bool:
+    """Its next step is nobody's but its own loop's: to wait here for it may be for ever."""
+    found = find_turn(state, turn)
+    return found is not None and found.loop == "foreign"
 
 
 def _over_or_parked(turn: TurnId) -> Until:

@@ -191,6 +191,10 @@ class Service:
         """A turn driven by the caller's own loop; left without an end, it has failed."""
         return self._foreign.begin(session_id(session), Incoming(text=text, source=source, agent=agent, workspace=workspace))
 
+    def foreign_turn_again(self, session: str, turn: TurnId) -> AbstractAsyncContextManager[ForeignTurn]:
+        """A parked turn of such a loop, taken up by another."""
+        return self._foreign.again(session_id(session), turn)
+
     # --- serving
 
     async def owing(self) -> Sequence[SessionId]:

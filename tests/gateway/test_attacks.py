@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import socket
 import sys
 from pathlib import Path
@@ -63,6 +64,20 @@ def test_another_host_is_refused_before_anything_is_parsed(shared: Gateway, host
         answer = get(shared, f"Host: {host.format(port=shared.port)}", target=target)
         assert status(answer) == 403, answer
         assert b'"wrong_host"' in answer
+
+
+def test_what_the_guard_refuses_is_counted_and_logged(shared: Gateway, alice: httpx.Client) -> None:
+    """Whoever wonders why a page stays empty behind a proxy finds it there; the name that was asked for is in neither."""
+
+    def counted() -> int:
+        found = re.search(r'holdfast_http_requests_total\{method="GET",route="-",status="403"\} (\d+)', alice.get("/metrics").text)
+        return int(found[1]) if found else 0
+
+    before = counted()
+    assert status(get(shared, "Host: agents.elsewhere.example")) == 403
+    assert counted() == before + 1
+    until(lambda: "GET - 403" in shared.log.read_text(), "the refusal in the log")
+    assert "elsewhere" not in shared.log.read_text() + alice.get("/metrics").text
 
 
 def test_our_own_two_names_are_answered(shared: Gateway) -> None:

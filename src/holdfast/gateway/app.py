@@ -59,7 +59,8 @@ def make_app(gateway: Gateway) -> ASGIApp:
     now = gateway.service.world.clock.now_ms
     gate = Gate(Routes(routes_of(gateway)), gateway.book, now=now, per_second=settings.requests_per_second, burst=settings.requests_burst)
     hosts = allowed_hosts(settings.host, settings.port, settings.hosts)
-    return Guard(Recorder(gate, gateway), hosts, proxied=settings.hosts)
+    recorder = Recorder(gate, gateway)
+    return Guard(recorder, hosts, proxied=settings.hosts, refused=recorder.refused)
 
 
 class Recorder:
@@ -90,6 +91,10 @@ class Recorder:
                 await problem_response(told)(scope, receive, seen)
         finally:
             self._record(scope, status, time.perf_counter() - started)
+
+    def refused(self, scope: Scope, status: int) -> None:
+        """The guard let it no further: counted and logged all the same, or nobody would find out why a page stays empty."""
+        self._record(scope, status, 0.0)
 
     def _told(self, exc: Exception) -> Problem | None:
         """None: a bug."""

@@ -6,7 +6,7 @@ so both are compared exactly, with the port; there is no CORS, no WebSocket, and
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -45,8 +45,11 @@ def allowed_hosts(host: str, port: int, more: Iterable[str] = ()) -> frozenset[s
 class Guard:
     """Wraps the whole application; also puts the headers on that every answer carries."""
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str], *, proxied: Collection[str] = ()) -> None:
+    def __init__(
+        self, app: ASGIApp, hosts: Collection[str], *, proxied: Collection[str] = (), refused: Callable[[Scope, int], None] = lambda _, __: None
+    ) -> None:
         self._app = app
+        self._refused = refused
         self._hosts = frozenset(each.encode() for each in hosts)
         # Names that a proxy answers under: browsers reach those by https, which ends at the proxy.
         self._proxied = frozenset(each.lower().encode() for each in proxied)
@@ -58,6 +61,7 @@ class Guard:
             return
         safe_send = _with_headers(send)
         if (refusal := self._refusal(scope)) is not None:
+            self._refused(scope, refusal.status)
             await problem_response(refusal, {"connection": "close"})(scope, receive, safe_send)
             return
         await self._app(scope, receive, safe_send)

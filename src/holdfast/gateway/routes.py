@@ -267,10 +267,10 @@ class Api:
         query_of(request)
         gateway, now = self._gateway, self._service.world.clock.now_ms()
         body = await read_body(request, CodeIn)
-        if not gateway.code_tries.take(""):
-            raise Refused("too many codes were tried", code="too_many", hint="wait a moment")
         with gateway.codes.taken(body.code, now=now) as offer:
             if offer is None:
+                if not gateway.code_tries.take(""):  # only of those that are none: nobody can keep the owner out by guessing
+                    raise Refused("too many codes were tried", code="too_many", hint="wait a moment")
                 hint = "restart `holdfast serve` for a new one, or use a token"
                 raise Refused("this code is unknown, used or too old", code="unauthorized", hint=hint)
             token, added = await gateway.book.add(

@@ -48,7 +48,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CancelIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which turn; without one, every turn of this person's."""
+    """Which turn; without one, every open turn that this token may cancel: its person's, or, with the scope admin, everybody's."""
 
     turn: Annotated[str, msgspec.Meta(pattern="^t[0-9]{1,15}$")] | None = None
 

@@ -73,6 +73,20 @@ async def test_without_a_proper_key_one_reads_and_never_writes(files: Any, harm:
 
 
 @in_loop
+async def test_without_a_key_a_home_is_read_up_to_what_makes_no_sense(files: Any) -> None:
+    """Nobody vouches for its records, and whoever changed one of them keeps nobody from reading those before."""
+    await files.bear(3)
+    async with files.store() as store:
+        await store.create(SessionId("ops/db"), InstanceId("i2"), [], origin="created", by="tests")
+    (files.path / "keys/1.key").unlink()
+    journal = files.path / "home/home.00000001.jsonl"
+    journal.write_bytes(journal.read_bytes().replace(b'"session":"ops/db"', b'"session":"\xb9\xb9\xb9\xb9\xb9\xb9"'))
+    async with files.store() as store:
+        assert await store.sessions() == [OPS]
+        assert await files.numbers(await store.open(OPS)) == [0, 1, 2]
+
+
+@in_loop
 async def test_a_rotated_key_is_used_from_the_next_segment_on(files: Any) -> None:
     """Old segments keep verifying under their own key; a handle that was open all the while follows."""
     await files.bear(5, segment_bytes=4096)

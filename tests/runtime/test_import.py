@@ -154,6 +154,19 @@ async def test_an_export_of_ours_comes_back_without_its_authority(files_stage: S
     assert files_stage.effects.done == []
 
 
+@pytest.mark.parametrize("hostile", [b"\xb9", b"\\ud800", b"\0"])
+@in_loop
+async def test_a_line_of_an_export_that_is_no_text_is_named_and_the_rest_is_taken(files_stage: Stage, hostile: bytes) -> None:
+    async with files_stage.open(files_stage.agent([{"say": "done"}, {"say": "done"}])) as home:
+        for text in ("one", "two"):
+            await home.send("ops/a", text, source=alice)
+        data = b"".join([line async for line in export_lines(home.service, "ops/a")])
+        number = next(place for place, line in enumerate(data.split(b"\n"), 1) if b'"two"' in line)
+        report = await import_file(home.service, "ops/b", data.replace(b'"two"', b'"' + hostile + b'"'), source="a.jsonl", by="alice")
+        assert report.turns == 1
+        assert number in {each.line for each in report.skipped}
+
+
 @pytest.fixture
 def files_stage(tmp_path: Path) -> Stage:
     return Stage("files", tmp_path / "home")

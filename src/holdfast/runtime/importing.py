@@ -155,7 +155,7 @@ def _legacy_request(record: Record, session: SessionId, instance: InstanceId) ->
         return None
     try:
         fields: dict[str, Any] = msgspec.json.decode(record.body, type=dict[str, Any])
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return None
     if "digest" in fields and "approval" in fields:
         return None  # of today

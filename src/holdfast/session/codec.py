@@ -67,7 +67,7 @@ def decode(type_: str, version: int, body: bytes, *, seq: int = 0) -> SessionEve
             event: SessionEvent = decoder(body)
             return event
         return _upcast(type_, version, body)
-    except msgspec.DecodeError as exc:
+    except (ValueError, RecursionError) as exc:  # no JSON, no UTF-8, other fields, or nested without end
         raise BrokenChain(f"record {seq} is a genuine {type_} of version {version}, but its body does not fit: {exc}", at_seq=seq) from exc
 
 

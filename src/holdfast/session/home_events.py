@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import NewerVersion, Unusable
+from holdfast.errors import BrokenChain, NewerVersion, Unusable
 from holdfast.ids import GrantId, InstanceId, SessionId
 
 
@@ -155,7 +155,10 @@ def decode_home_event(type_: str, version: int, body: bytes) -> AnyHomeEvent:
             f"the home's journal has a {type_!r} record of version {version}, which this Holdfast does not know",
             hint="upgrade Holdfast; nothing is wrong with the journal",
         )
-    event: AnyHomeEvent = decoder.decode(body)
+    try:
+        event: AnyHomeEvent = decoder.decode(body)
+    except (ValueError, RecursionError) as exc:
+        raise BrokenChain(f"the home's journal has a {type_!r} record whose body does not fit: {exc}") from exc
     return event
 
 

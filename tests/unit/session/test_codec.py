@@ -8,7 +8,7 @@ from holdfast.errors import BrokenChain, NewerVersion, Refused, Unusable
 from holdfast.session import codec
 from holdfast.session.codec import EVENT_TYPES, VERSIONS, decode, encode
 from holdfast.session.events import SessionEvent, TurnParked
-from holdfast.session.home_events import GrantDropped, encode_home_event
+from holdfast.session.home_events import GrantDropped, decode_home_event, encode_home_event
 from holdfast.testing.scenarios import Teller
 
 
@@ -16,6 +16,18 @@ def test_every_event_type_has_a_stored_name_and_a_version() -> None:
     assert set(EVENT_TYPES.values()) == set(get_args(SessionEvent))
     assert EVENT_TYPES["approval_requested"].__name__ == "ApprovalRequested"
     assert set(VERSIONS) == set(EVENT_TYPES)
+
+
+_HOSTILE = pytest.mark.parametrize("hostile", [b"\xb9", b'"},"x":' + b"[" * 100_000], ids=["no UTF-8", "nested without end"])
+
+
+@_HOSTILE
+def test_a_body_that_can_not_be_read_is_broken_and_not_our_end(hostile: bytes) -> None:
+    """A home whose key is lost is read unverified, and so is a file to be imported: bytes of anybody's get here."""
+    with pytest.raises(BrokenChain):
+        decode("turn_parked", 1, b'{"turn":"' + hostile + b'"}')
+    with pytest.raises(BrokenChain):
+        decode_home_event("grant_dropped", 1, b'{"grant":"' + hostile + b'"}')
 
 
 def test_an_event_comes_back_as_it_was() -> None:

@@ -22,7 +22,7 @@ from holdfast.adapters.files.paths import walk
 from holdfast.adapters.files.reading import open_at_head, stream_what_verifies
 from holdfast.adapters.files.registry import Registry
 from holdfast.adapters.files.session_files import HEADER_BYTES_MAX, SessionFiles
-from holdfast.errors import InDoubt, Refused, Untrusted
+from holdfast.errors import BrokenChain, InDoubt, Refused, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import KeyMissing, key_id
 from holdfast.journal.fence import Fence
@@ -61,8 +61,7 @@ class HomeJournal:
     def load(self) -> None:
         """Verify and fold it; a damaged one is sealed, and everything in the home can only be read."""
         if not self.is_verified:
-            self._handle.load_now(self.registry.fold)
-            return None
+            return self._read_unverified()
         try:
             fence = self._verified_to_head()
             self._handle.fence = fence
@@ -93,7 +92,12 @@ class HomeJournal:
         """Everything can be read and nothing verified or written. Never a seal: the journal is not to blame."""
         self.trouble = self.trouble or why
         self._handle.is_verified = False
-        self._handle.load_now(self.registry.fold)
+        self._read_unverified()
+
+    def _read_unverified(self) -> None:
+        """Up to the first record that makes no sense: nobody vouches for any of them."""
+        with contextlib.suppress(BrokenChain):
+            self._handle.load_now(self.registry.fold)
 
     def _is_of_another_key(self) -> bool:
         """Does the first segment name another key than ours? One that is gone names none."""

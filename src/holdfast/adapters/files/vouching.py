@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from holdfast.adapters.files.home_files import HOME_INSTANCE, HOME_PARTS, HOME_SESSION
 from holdfast.adapters.files.paths import read_file, walk
-from holdfast.errors import NewerVersion
+from holdfast.errors import BrokenChain, NewerVersion
 from holdfast.journal.chain import Keyring, key_id
 from holdfast.journal.record import Record, believe, read_unverified
 from holdfast.journal.segment import parse_segment_name
@@ -41,7 +41,7 @@ def _genuine(counted: Mapping[int, bytes], previous: bytes, line: bytes) -> KeyR
     record: Record | None = next((found for key in keys if (found := believe(key.record, previous, line)) is not None), None)
     if record is None or record.type != _TYPE:
         return None
-    with contextlib.suppress(NewerVersion):
+    with contextlib.suppress(NewerVersion, BrokenChain):
         event = decode_home_event(record.type, record.version, record.body)
         return event if isinstance(event, KeyRotated) else None
     return None

@@ -14,6 +14,7 @@ from holdfast.ids import InstanceId, SessionId, call_id, delegate_session, turn_
 from holdfast.ports.journal_store import Draft, SealMark
 from holdfast.ports.model import ModelRequest, OnText
 from holdfast.runtime import lives
+from holdfast.runtime.exporting import export_markdown
 from holdfast.session.authority import Audience
 from holdfast.session.codec import encode
 from holdfast.session.commands import Cancel
@@ -200,7 +201,7 @@ async def test_what_a_stranger_said_taints_the_delegate_too(stage: Stage) -> Non
 
 async def exported(stage: Stage, session: str) -> str:
     async with stage.open() as home:
-        return await lives.export_markdown(home.service, session)
+        return await export_markdown(home.service, session)
 
 
 @in_loop
@@ -211,7 +212,7 @@ async def test_a_task_is_the_words_of_an_agent_and_not_of_the_person(stage: Stag
         async with home.service.shelf.use(SessionId(asked.session)) as ledger:
             (message,) = list(ledger.state.turns[FIRST_TURN].own)[:1]
         assert message == UserMessage("look around", "the agent ops")
-        told = await lives.export_markdown(home.service, asked.session)
+        told = await export_markdown(home.service, asked.session)
         assert "**an agent, for alice**" in told
     assert "handed to `helper`" in await exported(stage, S)
 

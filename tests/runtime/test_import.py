@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Refused
+from holdfast.runtime.exporting import export_lines, export_markdown
 from holdfast.runtime.importing import import_file
-from holdfast.runtime.lives import export_lines
 from holdfast.session.events import Compacted, LifeCarried, SessionBorn, TurnImported
 from holdfast.session.importing import read_session_file
 from holdfast.session.messages import AssistantMessage, NoteMessage, UserMessage
@@ -192,3 +192,12 @@ async def test_an_old_approval_request_without_a_context_is_told_of_and_runs_not
     seen = "\n".join(item.text for item in model.requests[-1].messages)
     assert "of bob over slack to approve pay (legacy/c7)" in seen
     assert "(legacy/c8) came with it. It has expired: the old request names no requester" in seen
+
+
+@in_loop
+async def test_what_was_imported_is_in_the_conversation_that_people_are_shown(stage: Stage) -> None:
+    data = jsonl(HEADER, message("a", None, "user", "one"), message("b", "a", "assistant", "first"))
+    async with stage.open(stage.agent([])) as home:
+        await import_file(home.service, "ops/a", data, source="agent.jsonl", by="alice")
+        text = await export_markdown(home.service, "ops/a")
+    assert "## imported/1 \u00b7 imported from a\n\n**somebody**\n\n> one\n\nfirst\n" in text

@@ -20,7 +20,8 @@ from holdfast.errors import Refused, Untrusted
 from holdfast.home import Home
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Draft, Record
-from holdfast.runtime.lives import begun_beyond, export_lines, export_markdown, fork, unseal
+from holdfast.runtime.exporting import export_lines, export_markdown
+from holdfast.runtime.lives import begun_beyond, fork, unseal
 from holdfast.session.codec import encode
 from holdfast.session.events import ApprovalClosed, CallFinished, Compacted, InputDropped, LifeCarried, SessionBorn, TurnEnded
 from holdfast.session.home_events import SessionCreated
@@ -222,6 +223,19 @@ async def test_markdown_tells_people_who_asked_what_ran_and_who_approved_it(stag
     assert "**alice**\n\n> do *it*" in text
     assert "- **alice** answered `approve_once`" in text
     assert "- `act` started at" in text
+
+
+@in_loop
+async def test_markdown_tells_what_a_loop_of_ones_own_called_and_replied(stage: Stage) -> None:
+    async with stage.open(stage.agent([])) as home:
+        async with home.turn("ops/a", "how is it?", source=alice) as turn:
+            gate = await turn.gate("look", {"at": "api"}, text="I will look.")
+            await turn.record(gate, "ok", "it is well")
+            await turn.finish("All is well.")
+        text = await export_markdown(home.service, "ops/a")
+    told = ["**alice**\n\n> how is it?", "I will look.", "- calls `look`", "it is well", "All is well."]
+    assert [each for each in told if text.count(each) != 1] == []
+    assert sorted(told, key=text.index) == told
 
 
 # --- backup and restore

@@ -1,5 +1,5 @@
 """
-New lives of sessions: unseal and fork. And their ends: export takes one out, delete takes it away.
+New lives of sessions: unseal, fork and restore. And the end of one: delete.
 
 A new life is a new instance with records of the old one carried over, re-sealed under a new subkey, so that rows of an earlier life never verify in a later one.
 Nothing owed is carried over: open calls become in doubt, prompts are voided, queued inputs and deliveries are listed but not run,
@@ -7,8 +7,6 @@ the turn is ended. The old bytes stay where they are.
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -28,23 +26,12 @@ from holdfast.session import decide as deciding
 from holdfast.session.codec import decode, encode
 from holdfast.session.commands import CloseLife
 from holdfast.session.events import (
-    ApprovalAnswered,
-    ApprovalRequested,
-    CallFinished,
-    DelegateStarted,
-    InputAccepted,
     LifeCarried,
-    ModelAnswered,
-    ReminderCancelled,
-    ReminderSet,
     SessionBorn,
     SessionEvent,
     TailRepaired,
-    ToolStarted,
-    TurnEnded,
 )
 from holdfast.session.evolve import evolve, initial
-from holdfast.session.schedule import in_words
 from holdfast.session.state import Delegate, Job, SessionState
 from holdfast.session.transitions import IllegalTransition
 
@@ -95,7 +82,7 @@ async def unseal(service: Service, session: str, *, by: str, reason: str) -> Ses
     try:
         if journal.sealed is None:
             raise Refused(f"{name} is not sealed", code="not_sealed", hint="there is nothing to unseal")
-        carried = await _carried(journal)
+        carried = await carried_from(journal)
         await end_jobs_and_keep_their_words(service.world, journal, carried.running_jobs)
         known = {each for event in carried.events if isinstance(event, LifeCarried) for each in event.attached}
         told = (*await _attached(journal), *await lost_calls(journal, after=carried.last_seq))
@@ -114,7 +101,7 @@ async def begun_beyond(service: Service, session: str) -> tuple[str, ...]:
     """What `unseal` would tell of calls past the damage, for whoever decides."""
     journal = await service.world.store.open(session_id(session))
     try:
-        return await lost_calls(journal, after=(await _carried(journal)).last_seq)
+        return await lost_calls(journal, after=(await carried_from(journal)).last_seq)
     finally:
         await journal.close()
 
@@ -145,7 +132,7 @@ async def fork(service: Service, session: str, into: str, *, at_seq: int, by: st
     try:
         if journal.sealed is not None:
             raise Refused(f"{source} is sealed; it can't be forked", code="sealed", hint=f"`holdfast sessions unseal {source}` first")
-        carried = await _carried(journal, until=at_seq)
+        carried = await carried_from(journal, until=at_seq)
     finally:
         await journal.close()
     if not carried.at_turn_boundary or not 0 < at_seq <= journal.head.seq:
@@ -163,7 +150,7 @@ async def restore_all(service: Service, *, by: str) -> tuple[SessionReport, ...]
         try:
             if journal.sealed is not None:
                 continue
-            carried = await _carried(journal)
+            carried = await carried_from(journal)
         finally:
             await journal.close()
         reports.append(
@@ -182,7 +169,8 @@ async def restore_all(service: Service, *, by: str) -> tuple[SessionReport, ...]
     return tuple(reports)
 
 
-async def _carried(journal: Journal, *, until: int | None = None) -> Carried:
+async def carried_from(journal: Journal, *, until: int | None = None) -> Carried:
+    """All of a life that verifies and makes sense, up to a record where one is named."""
     carried = Carried(journal.session, journal.instance, until=until)
     try:
         await journal.load(carried.fold)
@@ -254,103 +242,3 @@ async def _begin(
         return await session_report(ledger, now=service.world.clock.now_ms())
     finally:
         await ledger.close()
-
-
-# --- export
-
-
-async def export_lines(service: Service, session: str) -> AsyncIterator[bytes]:
-    """Every record as stored, verbatim, line by line: verifiable from docs/journal-format.md and the key alone."""
-    journal = await service.world.store.open(session_id(session))
-    try:
-        for line in journal.lines():
-            yield line
-    finally:
-        await journal.close()
-
-
-async def doubt_about(service: Service, session: str) -> str | None:
-    """Why what is exported can't be believed as it stands: it is sealed, or it can't be verified here. Exported it is all the same."""
-    try:
-        sealed = (await service.show(session)).sealed
-    except HoldfastError as exc:
-        return f"could not be verified ({exc.message})"
-    return (
-        f"is sealed ({sealed.code}: {sealed.detail}); `holdfast verify {session}` says up to where the records hold" if sealed is not None else None
-    )
-
-
-async def export_markdown(service: Service, session: str) -> str:
-    """The conversation for people: who asked, what was answered, what ran and who approved it."""
-    name = session_id(session)
-    journal = await service.world.store.open(name)
-    told = [f"# {name}", ""]
-    try:
-        carried = await _carried(journal)
-    finally:
-        await journal.close()
-    for record in carried.records:
-        told.extend(_told(record))
-    if journal.sealed is not None:
-        told.append(f"\n> This session is sealed ({journal.sealed.code}: {journal.sealed.detail}). What is above is what verified.")
-    elif (doubt := await doubt_about(service, name)) is not None:
-        told.append(f"\n> What is above {doubt}.")
-    return "\n".join(told) + "\n"
-
-
-def _told(record: Record) -> Iterator[str]:
-    when = datetime.fromtimestamp(record.at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    match decode(record.type, record.version, record.body, seq=record.seq):
-        case InputAccepted() as accepted:
-            speaks = {"delegate": "an agent", "job": "a job", "reminder": "a reminder"}.get(accepted.kind)
-            who = _requester(accepted) if speaks is None else f"{speaks}, for {_requester(accepted)}"
-            yield f"## {accepted.turn} · {when}\n\n**{who}**\n\n{_quoted(accepted.text)}\n"
-        case ModelAnswered() as answered:
-            yield from ([f"{answered.text}\n"] if answered.text else [])
-            for call in answered.calls:
-                yield f"- calls `{call.tool}`\n\n{_fenced(call.arguments)}\n"
-        case ApprovalRequested() as asked:
-            yield f"- asked {', '.join(asked.may_answer)}:\n\n{_fenced(asked.display)}\n"
-        case ApprovalAnswered() as answer:
-            yield f"- **{answer.by}** answered `{answer.option}` at {when}\n"
-        case ToolStarted() as started:
-            yield f"- `{started.tool}` started at {when}\n"
-        case DelegateStarted() as handed:
-            yield f"- handed to `{handed.agent}` in `{handed.session}` at {when}\n"
-        case CallFinished() as finished:
-            yield f"- ended: {finished.outcome}\n\n{_fenced(finished.text)}\n"
-        case ReminderSet() as reminder:
-            yield f"- **{reminder.by}** set a reminder at {when}, {in_words(reminder.schedule)}\n\n{_quoted(reminder.text)}\n"
-        case ReminderCancelled() as cancelled:
-            yield f"- the reminder `{cancelled.reminder}` was cancelled by **{cancelled.by}** at {when}\n"
-        case TurnEnded() as ended if ended.outcome != "completed":
-            yield f"*The turn {ended.outcome}: {ended.message or ended.code}*\n"
-        case _:
-            return
-
-
-def _requester(accepted: InputAccepted) -> str:
-    class Named(msgspec.Struct):
-        requester: str | None = None
-
-    return msgspec.json.decode(accepted.context, type=Named).requester or "nobody known"
-
-
-def _quoted(text: str) -> str:
-    return "\n".join(f"> {line}" for line in text.splitlines() or [""])
-
-
-def _fenced(text: str) -> str:
-    longest = max((len(run) for run in _backtick_runs(text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{text}\n{fence}"
-
-
-def _backtick_runs(text: str) -> Iterator[str]:
-    run = ""
-    for char in text + " ":
-        if char == "`":
-            run += char
-        elif run:
-            yield run
-            run = ""

@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
 
 async def _export(options: Options, session: str, output: str | None, markdown: bool) -> int:
     from holdfast.ids import session_id
-    from holdfast.runtime.lives import doubt_about, export_lines, export_markdown
+    from holdfast.runtime.exporting import doubt_about, export_lines, export_markdown
 
     name = session_id(session)
     async with looking_service(options) as service:

@@ -201,3 +201,13 @@ async def test_what_was_imported_is_in_the_conversation_that_people_are_shown(st
         await import_file(home.service, "ops/a", data, source="agent.jsonl", by="alice")
         text = await export_markdown(home.service, "ops/a")
     assert "## imported/1 \u00b7 imported from a\n\n**somebody**\n\n> one\n\nfirst\n" in text
+
+
+@in_loop
+async def test_an_entry_that_is_larger_than_a_record_is_taken_in_pieces(stage: Stage) -> None:
+    results = [{"type": "tool_result", "content": f"{number} " + "x" * 4000} for number in range(300)]
+    data = jsonl(HEADER, message("a", None, "user", "look at them all"), message("b", "a", "user", results))
+    async with stage.open(stage.agent([])) as home:
+        report = await import_file(home.service, "ops/a", data, source="agent.jsonl", by="alice")
+    told = [each.text for event in await stage.events("ops/a") if isinstance(event, TurnImported) for each in event.messages]
+    assert (report.skipped, len(told), told[-1][:23]) == ((), 302, "Result of a tool: 299 x")

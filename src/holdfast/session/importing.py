@@ -5,13 +5,13 @@ Pure. Only the visible branch is taken: from the last entry up to the root. What
 is no JSON, or means nothing to us, is left out and said. Nothing here raises for what stands in a file.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.session.messages import AssistantMessage, Message, NoteMessage, UserMessage
-from holdfast.session.sizes import chars
+from holdfast.session.sizes import chars_of
 
 TEXT_CHARS_MAX = 64 * 1024  # of one message: what is longer is a dump, and its middle says little
 RESULT_CHARS_MAX = 4 * 1024
@@ -115,40 +115,51 @@ def _pieces(
 ) -> tuple[list[Piece], list[Summary]]:
     kept_ids = {each.id: _first_kept(each, entries) for each in branch if each.fields.get("type") == "compaction"}
     starts = {kept for kept in kept_ids.values() if kept is not None}
-    pieces: list[Piece] = []
     begins: dict[str, int] = {}  # piece that an entry begins, by id
     summaries: list[Summary] = []
-    open_: list[Message] = []
-    first: _Entry | None = None
-
-    def flush() -> None:
-        nonlocal open_, first
-        if open_ and first is not None:
-            pieces.append(Piece(first.id, tuple(open_), _time(first.fields)))
-        open_, first = [], None
-
+    pieces = _Pieces()
     for entry in branch:
         if entry.fields.get("type") == "compaction":
-            flush()
-            kept = kept_ids[entry.id]
+            pieces.end()
             tokens = entry.fields.get("tokensBefore")
-            summaries.append(
-                Summary(_clip(_text(entry.fields.get("summary"))), begins.get(kept or "", len(pieces)), tokens if isinstance(tokens, int) else 0)
-            )
+            kept = begins.get(kept_ids[entry.id] or "", len(pieces.ended))
+            summaries.append(Summary(_clip(_text(entry.fields.get("summary"))), kept, tokens if isinstance(tokens, int) else 0))
             continue
         messages = _messages(entry, skipped)
         if labels.get(entry.id):
             messages.append(NoteMessage(f"(This was labelled {labels[entry.id][:200]!r}.)"))
         is_request = bool(messages) and isinstance(messages[0], UserMessage)
-        if is_request or entry.id in starts or chars(open_) > PIECE_CHARS_MAX:
-            flush()
+        if is_request or entry.id in starts:
+            pieces.end()
         if entry.id in starts:
-            begins[entry.id] = len(pieces)
-        if messages and first is None:
-            first = entry
-        open_.extend(messages)
-    flush()
-    return pieces, summaries
+            begins[entry.id] = len(pieces.ended)
+        pieces.add(entry, messages)
+    pieces.end()
+    return pieces.ended, summaries
+
+
+class _Pieces:
+    """Messages on their way into records: one piece for a request and what followed it, and one more where that is too large."""
+
+    def __init__(self) -> None:
+        self.ended: list[Piece] = []
+        self._first: _Entry | None = None
+        self._open: list[Message] = []
+        self._chars = 0
+
+    def add(self, entry: _Entry, messages: Iterable[Message]) -> None:
+        for message in messages:
+            size = chars_of(message)
+            if self._chars + size > PIECE_CHARS_MAX:
+                self.end()
+            self._first = self._first or entry
+            self._open.append(message)
+            self._chars += size
+
+    def end(self) -> None:
+        if self._first is not None:
+            self.ended.append(Piece(self._first.id, tuple(self._open), _time(self._first.fields)))
+        self._first, self._open, self._chars = None, [], 0
 
 
 def _first_kept(compaction: _Entry, entries: Sequence[_Entry]) -> str | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import os
 import re
 import shutil
@@ -19,7 +20,7 @@ from holdfast.adapters.files import FileStore, backup
 from holdfast.errors import Refused, Untrusted
 from holdfast.home import Home
 from holdfast.ids import InstanceId, SessionId
-from holdfast.ports.journal_store import Draft, Record
+from holdfast.ports.journal_store import Draft, Record, SealMark
 from holdfast.runtime.exporting import export_lines, export_markdown
 from holdfast.runtime.lives import begun_beyond, fork, unseal
 from holdfast.session.codec import encode
@@ -113,6 +114,24 @@ async def test_a_call_that_began_past_the_damage_is_told_to_the_new_life_as_in_d
         await unseal(home.service, "ops/a", by="alice", reason="r")
     [carried] = [event for event in await left.events("ops/a") if isinstance(event, LifeCarried)]
     assert carried.attached == (told,)
+
+
+@in_loop
+async def test_a_session_is_unsealed_however_much_it_left_in_quarantine(stage: Stage) -> None:
+    """What is attached is one record: two long replies were more than one can hold, and nobody could go on."""
+    async with stage.open(stage.agent([{"say": "going on"}])) as home:
+        await home.service.create("ops/a", by="alice")
+        journal = await home.service.world.store.open(SessionId("ops/a"))
+        for number in range(12):
+            await journal.quarantine("reply", json.dumps({"text": f"reply {number}: " + "\x00" * 100_000}).encode())
+        await journal.seal(SealMark("broken", "for the test", 1))
+        await journal.close()
+        await unseal(home.service, "ops/a", by="alice", reason="r")
+        assert (await home.send("ops/a", "hello", source=alice)).reply == "going on"
+    [carried] = [event for event in await stage.events("ops/a") if isinstance(event, LifeCarried)]
+    *told, more = carried.attached
+    assert [each[:16] for each in told] == [f"a reply: reply {number}"[:16] for number in range(len(told))]
+    assert (len(told) > 0, more) == (True, f"{12 - len(told)} more, which are in quarantine")
 
 
 @in_loop

@@ -7,11 +7,14 @@ the turn is ended. The old bytes stay where they are.
 """
 
 import contextlib
+from collections.abc import Sequence
+from itertools import accumulate
 
 import msgspec
 
 from holdfast.errors import BrokenChain, HoldfastError, NewerVersion, Refused
 from holdfast.ids import InstanceId, SessionId, session_id
+from holdfast.limits import KIB
 from holdfast.ports.journal_store import Draft, Journal, Record
 from holdfast.runtime.delegating import refuse_delegates_name
 from holdfast.runtime.jobs import running_jobs
@@ -86,7 +89,7 @@ async def unseal(service: Service, session: str, *, by: str, reason: str) -> Ses
         await end_jobs_and_keep_their_words(service.world, journal, carried.running_jobs)
         known = {each for event in carried.events if isinstance(event, LifeCarried) for each in event.attached}
         told = (*await _attached(journal), *await lost_calls(journal, after=carried.last_seq))
-        attached = tuple(each for each in told if each not in known)
+        attached = _as_one_record([each for each in told if each not in known])
     finally:
         await journal.close()
     why = f"unsealed by {by}: {reason}"
@@ -201,8 +204,20 @@ async def _attached(journal: Journal) -> tuple[str, ...]:
             told.append(f"something unreadable ({where})")
             continue
         what = "a reply" if kept.outcome is None else f"a tool's outcome ({kept.outcome})"
-        told.append(f"{what}: {kept.text}")
+        text = kept.text if len(kept.text) <= _TOLD_CHARS_MAX else f"{kept.text[:_TOLD_CHARS_MAX]}\n[the rest is in quarantine: {where}]"
+        told.append(f"{what}: {text}")
     return tuple(told)
+
+
+_TOLD_CHARS_MAX = 16 * KIB  # of one of them: the model reads it, and people find all of it in quarantine
+_ATTACHED_CHARS_MAX = 128 * KIB  # of all together: they are one record, whatever the encoding does to them
+
+
+def _as_one_record(told: Sequence[str]) -> tuple[str, ...]:
+    """The first that fit, and how many did not: a session that left too much behind must not stay sealed for that."""
+    kept = [text for text, size in zip(told, accumulate(map(len, told)), strict=True) if size <= _ATTACHED_CHARS_MAX]
+    left = len(told) - len(kept)
+    return (*kept, *([f"{left} more, which are in quarantine"] if left else []))
 
 
 async def _begin(

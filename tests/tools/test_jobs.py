@@ -15,17 +15,18 @@ from typing import Any
 import msgspec
 import pytest
 from tests.tools.conftest import KEY, Place, encode
+from tests.tools.conftest import run as run_tool
 from tests.tools.test_confinement import NOBODY, beyond, break_out, needs, open_folder, system_python
 
 __all__ = ["open_folder"]
 
-from holdfast.adapters.tools import processes, supervise
+from holdfast.adapters.tools import job_tools, processes, supervise
 from holdfast.adapters.tools.confinement import MECHANISMS
 from holdfast.adapters.tools.job_files import JobFiles
 from holdfast.adapters.tools.shell import Shell
 from holdfast.ids import JobId
 from holdfast.ports.jobs import JobSeen
-from holdfast.ports.tools import CannotBind, ProcessFacts, RunsInBackground
+from holdfast.ports.tools import CannotBind, JobFacts, ProcessFacts, RunsInBackground
 
 JOB = JobId("j-" + "b" * 26)
 DEADLINE_SECONDS = 60.0  # for what takes a second
@@ -444,3 +445,45 @@ def test_a_jobs_end_waits_for_nobody_who_left_its_group_and_never_stops_talking(
     os.close(write)
     assert supervise._keep_rest(read, write, 10, 0) == 10 + 2048
     os.close(read)
+
+
+class Foreign:
+    """A child that became another user: it hears nothing of ours, and ends by itself."""
+
+    pid = 4711
+
+    def __init__(self, out: int, looks: int) -> None:
+        self.out, self._looks = out, looks
+
+    def is_dead(self) -> bool:
+        self._looks -= 1
+        return self._looks < 0
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_a_command_that_may_not_be_signalled_is_waited_for_and_its_word_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrapped: bool
+) -> None:
+    """Else its supervisor would die of it, and nobody would ever know how the job ended."""
+
+    def refused(group: int, _number: int) -> None:
+        raise PermissionError(f"not our group: {group}")
+
+    monkeypatch.setattr(os, "killpg", refused)
+    monkeypatch.setattr(supervise, "_GRACE_SECONDS", 0.0)
+    out, said = os.pipe()
+    woken, wake = os.pipe()
+    for fd in (out, woken):
+        os.set_blocking(fd, False)
+    os.write(said, b"as root\n")
+    with (tmp_path / "output").open("wb") as output:
+        ended = supervise._watch(Foreign(out, 4), output.fileno(), woken, 0.0, 1000, wrapped)  # type: ignore[arg-type]  # as much of it as is asked
+    for fd in (out, said, woken, wake):
+        os.close(fd)
+    assert (ended, (tmp_path / "output").read_bytes()) == (("timed_out", 8), b"as root\n")
+
+
+def test_a_job_that_is_cleared_away_meanwhile_has_said_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_tools, "newest_output", lambda *_: place.home / "jobs" / "gone" / "output")
+    facts = JobFacts(job=JOB, tool="shell", submitted_at=1)
+    assert run_tool(job_tools.job_status(), place.scene(jobs=(facts,)), job=JOB).text == f"{JOB} (shell) runs.\n"

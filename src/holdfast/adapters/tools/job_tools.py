@@ -4,7 +4,9 @@ The tools that a model looks after its jobs with. A job of another session, audi
 Which jobs there are comes with the scene, from the journal. `job_cancel` is only bound here: it writes into the session, so the runtime runs it.
 """
 
+import contextlib
 import os
+from pathlib import Path
 
 from holdfast import limits
 from holdfast.adapters.tools.arguments import REQUIRED, ArgumentTypes
@@ -74,19 +76,22 @@ def _status(values: Values, binding: Binding, scene: Scene) -> str:
 
 
 def _said_last(job: JobFacts, scene: Scene) -> str:
-    """The end of what it has said so far; empty for one that is a task of the program, or has said nothing."""
+    """The end of what it has said so far; empty for one that is a task of the program, has said nothing, or is over by now and cleared away."""
     output = Output(secrets=scene.secrets, on_output=lambda _: None)
-    path = newest_output(scene.home, job.job) if scene.home is not None else None
-    if path is None:
-        return ""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        size = os.fstat(fd).st_size
-        output.feed(os.pread(fd, limits.TOOL_OUTPUT_VIEW_BYTES, max(0, size - limits.TOOL_OUTPUT_VIEW_BYTES)))
-    finally:
-        os.close(fd)
+    with contextlib.suppress(FileNotFoundError):
+        path = newest_output(scene.home, job.job) if scene.home is not None else None
+        if path is not None:
+            output.feed(_end_of(path))
     output.close()
     return output.view()[0]
+
+
+def _end_of(path: Path) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return os.pread(fd, limits.TOOL_OUTPUT_VIEW_BYTES, max(0, os.fstat(fd).st_size - limits.TOOL_OUTPUT_VIEW_BYTES))
+    finally:
+        os.close(fd)
 
 
 def _never(values: Values, binding: Binding, scene: Scene) -> str:

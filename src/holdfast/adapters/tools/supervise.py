@@ -170,7 +170,7 @@ class _Child:
 
     def give_up(self) -> None:
         os.close(self.go)
-        os.killpg(self.pid, _signal.SIGKILL)
+        _signal_group(self.pid, _signal.SIGKILL)
         os.waitpid(self.pid, 0)
 
     def is_dead(self) -> bool:
@@ -231,7 +231,7 @@ def _watch(child: _Child, output: int, woken: int, seconds: float, bytes_max: in
             _ask(child.pid, wrapped)
             deadline = time.monotonic() + _GRACE_SECONDS
         elif ended != "exited" and time.monotonic() >= deadline:
-            os.killpg(child.pid, _signal.SIGKILL)
+            _signal_group(child.pid, _signal.SIGKILL)
             deadline = time.monotonic() + _GRACE_SECONDS
         for fd, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000 + 1):
             if fd == woken:
@@ -242,7 +242,7 @@ def _watch(child: _Child, output: int, woken: int, seconds: float, bytes_max: in
                 if not reading:
                     poll.unregister(child.out)
     # What the command left behind in its group ends with it; before it is reaped, its number is surely still its own.
-    os.killpg(child.pid, _signal.SIGKILL)
+    _signal_group(child.pid, _signal.SIGKILL)
     return ended, _keep_rest(child.out, output, total, bytes_max) if reading else total
 
 
@@ -283,7 +283,7 @@ def _drain(fd: int) -> None:
 def _ask(group: int, wrapped: bool) -> None:  # noqa: FBT001
     """SIGTERM to the command. Bubblewrap, where it stands in front, would die and take the command with it unasked: its children are asked."""
     if not wrapped:
-        os.killpg(group, _signal.SIGTERM)
+        _signal_group(group, _signal.SIGTERM)
         return
     for name in sorted(os.listdir("/proc"), key=len):  # noqa: PTH208  the eldest have the smaller numbers
         try:
@@ -291,6 +291,14 @@ def _ask(group: int, wrapped: bool) -> None:  # noqa: FBT001
                 os.kill(int(name), _signal.SIGTERM)
         except OSError:
             continue
+
+
+def _signal_group(group: int, number: int) -> None:
+    """Whoever may not be signalled (a command that became another user, by `sudo` where nothing confines it) is waited for: there is still its word to leave."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return
 
 
 def _leave_word(folder: int, ended: str, code: int, total: int, failed: str) -> None:

@@ -450,7 +450,7 @@ def test_a_jobs_end_waits_for_nobody_who_left_its_group_and_never_stops_talking(
 class Foreign:
     """A child that became another user: it hears nothing of ours, and ends by itself."""
 
-    pid = 4711
+    pid = 2**30  # nobody's: beyond what a kernel gives out
 
     def __init__(self, out: int, looks: int) -> None:
         self.out, self._looks = out, looks

@@ -16,6 +16,7 @@ from typing import Any
 from holdfast.adapters.inmemory import Crashed, InMemoryDisk, InMemoryIndex, InMemoryJournal, InMemoryMemory, InMemoryNotifier, InMemoryStore
 from holdfast.adapters.inmemory.jobs import InMemoryJobs
 from holdfast.adapters.zones import find_zone
+from holdfast.errors import Unusable
 from holdfast.home import Agent, Home, specs_from_agents
 from holdfast.ids import SessionId
 from holdfast.ports.clock import Clock
@@ -40,7 +41,13 @@ class CrashPoint:
     def __init__(self, kind: type[Event], times: int) -> None:
         from holdfast.session.codec import EVENT_TYPES
 
-        self._type = next(name for name, each in EVENT_TYPES.items() if each is kind)
+        names = [name for name, each in EVENT_TYPES.items() if each is kind]
+        if not names or times < 1:
+            raise Unusable(
+                f"crash_after({kind!r}, times={times}) names no event of a session that comes so often",
+                hint="give one of holdfast.session.events, such as ToolStarted, and how often it comes: 1 or more",
+            )
+        self._type = names[0]
         self._left = times
 
     def reached(self, appended: Appended, since: Head, store: InMemoryStore) -> bool:

@@ -5,6 +5,7 @@ import os
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,9 @@ from holdfast.ports.tools import BUILTIN_TOOLS
 from holdfast.runtime.world import AgentSpec
 from holdfast.session.authority import Audience
 from holdfast.session.policy import Policy, Rule
-from holdfast.settings import FILE_NAME, Notify, Settings, SettingsSource, load_settings, settings_from_toml
+from holdfast.settings import FILE_NAME, Notify, Settings, SettingsSource, lines, load_settings, settings_from_toml
 from holdfast.settings.keys import ANY, NOTIFY_KEYS, RULE_KEYS, SECTIONS
-from holdfast.settings.lines import line_of
+from holdfast.settings.lines import line_of, places_of
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -307,8 +308,38 @@ x = 1
 )
 def test_the_line_of_a_key_is_found_whatever_stands_around_it(path: tuple[str, ...], line: int | None) -> None:
     tomllib.loads(TRICKY)
-    assert line_of(TRICKY, path) == line
-    assert line_of(TRICKY.replace("\n", "\r\n"), path) == line
+    assert line_of(places_of(TRICKY), path) == line
+    assert line_of(places_of(TRICKY.replace("\n", "\r\n")), path) == line
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '"""a"""', '"""a""""', '"""a"""""', '"""\n[x]\ny = """', '"""\\\n"""', '"""\\""""', "'''a'''", "'''a''''", "'''a'''''", "'''\n# \"\n'''", "''''''",
+        "'#'", "'\\'", '"\\""', '"#"', "['[', ']',\n '''\n]\n''',  # ]\n]", "{ a = '}', b = [1,\n2] }", '"\\\\"  # "', "[[1],\n[2]]", "1 # '''",
+    ],
+)  # fmt: skip
+def test_a_key_is_found_behind_any_value(value: str) -> None:
+    text = f"[one]\nvalue = {value}\nother = 1\n[two]\nlast = 2\n"
+    tomllib.loads(text)
+    places, more = places_of(text), value.count("\n")
+    assert [places[path] for path in (("one", "value"), ("one", "other"), ("two",), ("two", "last"))] == [2, 3 + more, 4 + more, 5 + more]
+
+
+def test_what_is_wrong_is_placed_by_reading_the_text_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long instructions and many wrong keys: the text was read once for every line and every problem, for minutes, by every command."""
+    read = 0
+
+    def counting(text: str) -> dict[str, Any]:
+        nonlocal read
+        read += len(text)
+        return tomllib.loads(text)
+
+    monkeypatch.setattr(lines, "loads", counting)
+    said, wrong = "look [before] you act\n" * 1_000, "".join(f"key{number} = 1\n" for number in range(1_000))
+    text = f"[agents.one]\ninstructions = '''\n{said}'''\n[limits]\n{wrong}"
+    assert refusal(text).message.startswith("holdfast.toml, line 1005: there is no key 'key0' in [limits]")
+    assert read < 5 * len(text)
 
 
 # People

@@ -8,91 +8,44 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    # Each name as itself, so that type checkers take it for ours to give on; one statement for each module, not one for each name.
+    # isort: off
     from holdfast.adapters.tools.python import tool as tool
     from holdfast.errors import (
         Busy as Busy,
-    )
-    from holdfast.errors import (
         CannotDrive as CannotDrive,
-    )
-    from holdfast.errors import (
         Fenced as Fenced,
-    )
-    from holdfast.errors import (
         HoldfastError as HoldfastError,
-    )
-    from holdfast.errors import (
         InDoubt as InDoubt,
-    )
-    from holdfast.errors import (
         InvariantBroken as InvariantBroken,
-    )
-    from holdfast.errors import (
         NewerVersion as NewerVersion,
-    )
-    from holdfast.errors import (
         NotSaved as NotSaved,
-    )
-    from holdfast.errors import (
         Refused as Refused,
-    )
-    from holdfast.errors import (
         Superseded as Superseded,
-    )
-    from holdfast.errors import (
         Takeover as Takeover,
-    )
-    from holdfast.errors import (
         Untrusted as Untrusted,
-    )
-    from holdfast.errors import (
         Unusable as Unusable,
     )
     from holdfast.home import (
         Agent as Agent,
-    )
-    from holdfast.home import (
         Answer as Answer,
-    )
-    from holdfast.home import (
         Approval as Approval,
-    )
-    from holdfast.home import (
         Followed as Followed,
-    )
-    from holdfast.home import (
         Grant as Grant,
-    )
-    from holdfast.home import (
         Home as Home,
-    )
-    from holdfast.home import (
         Job as Job,
-    )
-    from holdfast.home import (
         Reminder as Reminder,
-    )
-    from holdfast.home import (
         Session as Session,
-    )
-    from holdfast.home import (
         Turn as Turn,
-    )
-    from holdfast.home import (
         open as open,  # noqa: A004  # holdfast.open
     )
     from holdfast.ports.journal_store import Record as Record
     from holdfast.ports.tools import ToolCall as ToolCall
-    from holdfast.runtime.feed import Delta as Delta
-    from holdfast.runtime.feed import Gap as Gap
-    from holdfast.runtime.foreign import ForeignTurn as ForeignTurn
-    from holdfast.runtime.foreign import Gate as Gate
-    from holdfast.session.authority import Audience as Audience
-    from holdfast.session.authority import MessageSource as MessageSource
-    from holdfast.session.authority import Principal as Principal
-    from holdfast.session.authority import Provenance as Provenance
-    from holdfast.session.messages import Quote as Quote
-    from holdfast.session.messages import Usage as Usage
+    from holdfast.runtime.feed import Delta as Delta, Gap as Gap
+    from holdfast.runtime.foreign import ForeignTurn as ForeignTurn, Gate as Gate
+    from holdfast.session.authority import Audience as Audience, MessageSource as MessageSource, Principal as Principal, Provenance as Provenance
+    from holdfast.session.messages import Quote as Quote, Usage as Usage
+    # isort: on
 
 _HOME, _ERRORS, _AUTHORITY = "holdfast.home", "holdfast.errors", "holdfast.session.authority"
 _WHERE = {

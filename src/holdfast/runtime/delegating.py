@@ -14,6 +14,7 @@ the very call must still wait for it, and what it was given must be what that ca
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 import msgspec
 
@@ -239,14 +240,12 @@ class Delegation:
         state, parent = ledger.state, ledger.state.parent
         if parent is None or not owes_report(state):
             return
-        became: str = "dropped"
+        became = "dropped"
         if await self._world.store.current(parent.session) == parent.instance:
-            try:
+            with suppress(Untrusted):
                 async with self._shelf.use(parent.session) as above:
                     if above.journal.sealed is None:
                         became = await self._report_to(above, ledger)
-            except Untrusted:
-                became = "dropped"
         await ledger.commit(MarkReported(became="reported" if became == "reported" else "dropped"))
 
     async def _report_to(self, above: Ledger, ledger: Ledger) -> str:

@@ -20,6 +20,7 @@ from holdfast.runtime.looking import scene_of, tool_for
 from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
 from holdfast.session.commands import CancelJob, EndJob, JobPlan, ParkTurn, StartModelCall, StartTool
+from holdfast.session.events import JobHost
 from holdfast.session.policy import Looked
 from holdfast.session.state import Call, Job, Turn
 
@@ -60,9 +61,8 @@ async def _prepared(world: World, ledger: Ledger, turn: Turn, call: Call, looked
     return launched, _plan("process", launched.process, launched.seconds_max)
 
 
-def _plan(host: str, process: ProcessFacts, seconds: float) -> JobPlan:
-    facts = {"boot_id": process.boot_id, "group": process.group, "start_time": process.start_time}
-    return JobPlan(host="task" if host == "task" else "process", process=facts, seconds_max=seconds, bytes_max=limits.JOB_OUTPUT_BYTES_MAX)
+def _plan(host: JobHost, process: ProcessFacts, seconds: float) -> JobPlan:
+    return JobPlan(host=host, process=msgspec.structs.asdict(process), seconds_max=seconds, bytes_max=limits.JOB_OUTPUT_BYTES_MAX)
 
 
 async def _submit(

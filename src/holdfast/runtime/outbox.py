@@ -43,7 +43,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
 
 
-def owed_by(now: Callable[[], Mapping[str, Channel]], before: SessionState, events: Sequence[SessionEvent]) -> tuple[QueueDelivery, ...]:
+def owed_by(now: Channels, before: SessionState, events: Sequence[SessionEvent]) -> tuple[QueueDelivery, ...]:
     """What these events owe to whom, over the channels of now; decided in the same commit, against the same state."""
     if _OWING.isdisjoint(map(type, events)) or not (channels := now()):
         return ()
@@ -76,9 +76,9 @@ def _channel_of(state: SessionState, events: Sequence[SessionEvent], turn: TurnI
     return context.channel if isinstance(context, TurnContext) else ""
 
 
-def _to_all(channels: Mapping[str, Channel], came_over: str, turn: str, part: str, kind: str, text: str) -> list[QueueDelivery]:
+def _to_all(channels: Mapping[str, Channel], came_over: str, turn: TurnId, part: str, kind: str, text: str) -> list[QueueDelivery]:
     return [
-        QueueDelivery(turn=turn, channel=name, part=part, kind=kind, text=text)  # type: ignore[arg-type]
+        QueueDelivery(turn=turn, channel=name, part=part, kind=kind, text=text)
         for name, channel in channels.items()
         if channel.takes(kind, of=came_over)
     ]

@@ -9,6 +9,8 @@ A call that goes to the background is handed over in `job_call.py`.
 import asyncio
 from typing import NamedTuple
 
+import msgspec
+
 from holdfast.ids import CallId, TurnId
 from holdfast.ports.journal_store import Check
 from holdfast.ports.tools import CannotBind, Prepared, Tool, ToolReturned
@@ -37,7 +39,7 @@ class Ready(NamedTuple):
 
     def start(self, policy: Policy) -> StartTool:
         facts = self.prepared.process if self.prepared is not None else None
-        process = {"boot_id": facts.boot_id, "group": facts.group, "start_time": facts.start_time} if facts is not None else None
+        process = msgspec.structs.asdict(facts) if facts is not None else None
         return StartTool(turn=self.turn, looked=self.looked, policy=policy, grants=self.grants, epoch=self.epoch, process=process)
 
     async def abandon(self) -> None:

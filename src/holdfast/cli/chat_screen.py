@@ -69,8 +69,9 @@ class Screen:
     def show(self, display: str) -> None:
         """An approval's display: every character of it, long lines continued behind a mark."""
         self.end_stream()
+        width = self._width() - len(_CONTINUED)
         for line in display.split("\n"):
-            for number, part in enumerate(_cut(line, self._width() - len(_CONTINUED))):
+            for number, part in enumerate(_cut(line, width)):
                 self.console.print((_CONTINUED if number else "  ") + part)
 
     def stream(self, text: str, *, style: str = "", bar: str = "| ") -> None:
@@ -78,16 +79,17 @@ class Screen:
         if self._column and (style, bar) != (self._style, self._bar):
             self.end_stream()
         self._style, self._bar = style, bar
-        self.console.print("".join(map(self._placed, plain(text))), end="", style=style or None)
+        width = self._width()  # asked once: a command may say a megabyte at a time, and whoever drives its turn waits for us
+        self.console.print("".join([self._placed(char, width) for char in plain(text)]), end="", style=style or None)
         sys.stdout.flush()
 
-    def _placed(self, char: str) -> str:
+    def _placed(self, char: str, width: int) -> str:
         """The character, with the line break and the bar that it needs before it."""
-        width, before = (0 if char == "\n" else _cells(char)), ""
-        if self._column == 0 or self._column + width > self._width():
+        cells, before = (0 if char == "\n" else _cells(char)), ""
+        if self._column == 0 or self._column + cells > width:
             before = ("\n" if self._column else "") + self._bar
             self._column = len(self._bar)
-        self._column = 0 if char == "\n" else self._column + width
+        self._column = 0 if char == "\n" else self._column + cells
         return before + char
 
     def end_stream(self) -> None:
@@ -112,6 +114,8 @@ def _cut(line: str, width: int) -> Iterator[str]:
 
 
 def _cells(char: str) -> int:
+    if char.isascii() and char.isprintable():
+        return 1
     from rich.cells import cell_len
 
     return cell_len(char)

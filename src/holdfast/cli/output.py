@@ -34,7 +34,6 @@ _EXIT_OF_CODE = {"sealed": 4, "not_saved": 5, "busy": 5, "in_doubt": 5, "newer_v
 
 _FITTED_ROWS_MAX = 500  # more than anyone reads without a pager; fitting ten thousand to a terminal's width takes seconds
 
-_SHOWN_AS_IS = frozenset("\n\t")
 _AS_ESCAPES = "holdfast_escapes"
 _GAP = "  "
 _LAST_COLUMN_LEAST = 16  # narrower than this, folded text is a ladder of syllables
@@ -80,9 +79,11 @@ def printable(text: str) -> str:
     >>> printable("a\x1b[2Kb"), printable("a\u2028b")
     ('a\\x1b[2Kb', 'a\\u2028b')
     """
-    if text.isprintable():
-        return text
-    return "".join(char if char in _SHOWN_AS_IS or not _is_hidden(char) else ascii(char)[1:-1] for char in text)
+    return "\n".join(line if line.isprintable() else "".join(map(_shown, line)) for line in text.split("\n"))
+
+
+def _shown(char: str) -> str:
+    return ascii(char)[1:-1] if _is_hidden(char) and char != "\t" else char
 
 
 def _is_hidden(char: str) -> bool:

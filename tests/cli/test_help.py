@@ -38,6 +38,11 @@ def test_help_has_an_example(path: tuple[str, ...]) -> None:
     assert f"$ holdfast {' '.join(path)}" in _plain(COMMANDS[path].help)
 
 
+def test_commands_are_listed_in_the_order_in_which_people_need_them() -> None:
+    listed = re.findall(r"^  ([a-z]+)  ", ROOT.get_help(typer.Context(ROOT)).partition("Commands:")[2], flags=re.MULTILINE)
+    assert tuple(listed) == main.COMMANDS
+
+
 def test_no_help_is_cut_off_or_out_of_line() -> None:
     """A list of commands says each one's sentence to its end, and a paragraph stands where the one before it does."""
 

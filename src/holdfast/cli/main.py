@@ -8,9 +8,10 @@ command runs: `--help` costs what typer costs.
 import gc
 import sys
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from holdfast.cli.loading import register_all, wanted
 from holdfast.cli.options import APP_HELP, HOME_HELP, JSON_HELP, Options, take_app, take_home, take_json
@@ -55,8 +56,15 @@ Exit codes: 0 done, 1 failed or cancelled, 2 usage, 3 waits for approval, 4 untr
 """
 
 
+class _InOrder(TyperGroup):
+    """Listed in the order of COMMANDS: left to itself the list has commands of commands last, what waits for an answer among them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for name in COMMANDS if name in super().list_commands(ctx)]
+
+
 def make_app(names: Sequence[str] = COMMANDS) -> typer.Typer:
-    app = typer.Typer(name="holdfast", help=_ABOUT, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app = typer.Typer(name="holdfast", cls=_InOrder, help=_ABOUT, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
     @app.callback()
     def common(

@@ -60,7 +60,7 @@ class _InOrder(TyperGroup):
     """Listed in the order of COMMANDS: left to itself the list has commands of commands last, what waits for an answer among them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [name for name in COMMANDS if name in super().list_commands(ctx)]
+        return sorted(super().list_commands(ctx), key=COMMANDS.index)
 
 
 def make_app(names: Sequence[str] = COMMANDS) -> typer.Typer:

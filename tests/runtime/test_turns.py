@@ -529,7 +529,7 @@ async def test_what_a_model_wrote_with_half_a_character_is_kept_and_no_call_runs
 @in_loop
 async def test_what_a_turn_of_long_ago_used_is_still_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who repeats an old message is told the original turn's outcome, what it used included."""
-    monkeypatch.setattr("holdfast.runtime.ledger._ENDINGS_KEPT", 1)
+    monkeypatch.setattr("holdfast.runtime.ledger._REMEMBERED_MAX", 1)
     async with stage.open(holdfast.Agent("ops", model="demo")) as home:
         first = await home.send("ops/api", "hello", source=alice, dedup="one")
         assert first.usage.output_tokens > 0

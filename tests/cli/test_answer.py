@@ -247,3 +247,28 @@ def test_policy_that_was_tightened_meanwhile_holds(cli: Cli) -> None:
         assert (ran.code, ran.json["result"], ran.json["reason"], ran.json["outcome"]) == (6, "failed", "voided", "completed")
         assert ran.json["error"]["message"] == "nothing ran: shell is not allowed for the audience personal"
     assert cli.ran() == 0
+
+
+def test_a_workspace_that_is_not_here_is_waited_for_and_one_that_was_replaced_voids(cli: Cli) -> None:
+    """Case 50, P1: whoever drives a turn on has its folder, or leaves it; another folder of that name is not what was approved."""
+    folder, away = cli.cwd / "project", cli.cwd / "away"
+    folder.mkdir()
+    asked = ("send", "ops/api", "run: echo ran >> ran.txt", "--as", "alice")
+    (first,) = cli.json(*asked, "--workspace", str(folder))["approvals"]
+    folder.rename(away)
+    taken = cli.answer(first)
+    assert (taken.code, taken.json["result"], taken.json["error"]["code"]) == (0, "handed_on", "cannot_drive")
+    assert str(folder) in taken.json["error"]["message"]
+    assert (cli("--json", "resume", "ops/api").code, (away / "ran.txt").exists()) == (5, False)
+    away.rename(folder)
+    assert cli("--json", "resume", "ops/api").json["outcome"] == "completed"
+    assert (folder / "ran.txt").read_text() == "ran\n"
+    (second,) = cli.json(*asked)["approvals"]
+    folder.rename(away)
+    folder.mkdir()
+    voided = cli.answer(second)
+    assert (voided.code, voided.json["reason"]) == (6, "voided")
+    assert voided.json["error"]["message"] == f"nothing ran: the workspace {folder} is not the folder any more that it was when this was asked for"
+    assert (list(folder.iterdir()), (away / "ran.txt").read_text()) == ([], "ran\n")
+    assert cli.answer(cli.json(*asked)["approvals"][0]).code == 0, "a later message means the folder of then"
+    assert (folder / "ran.txt").read_text() == "ran\n"

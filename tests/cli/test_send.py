@@ -185,6 +185,16 @@ def test_a_workspace_is_remembered_for_whoever_gave_it(cli: Cli) -> None:
     assert "here it is" not in (cli.json("send", "ops/api", "read found.txt", "--as", "bob")["reply"] or "")
 
 
+def test_a_workspace_that_is_gone_is_none_and_no_other_is_guessed(cli: Cli) -> None:
+    folder = cli.cwd / "project"
+    folder.mkdir()
+    assert cli("send", "notes", "list files", "--workspace", str(folder)).out == "list_files: [empty]\n"
+    folder.rmdir()
+    ran = cli("send", "notes", "list files")
+    assert "has no workspace" in ran.out
+    assert ran.err == f"the workspace {folder} is gone, and this message has none; name one with --workspace\n"
+
+
 def test_a_session_keeps_its_model(cli: Cli) -> None:
     model = cli.script({"say": "one"}, {"say": "two"})
     assert cli.json("send", "notes", "a", "--model", model)["reply"] == "one"

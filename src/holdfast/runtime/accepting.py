@@ -94,13 +94,14 @@ def accepting(world: World, state: SessionState, incoming: Incoming) -> AcceptIn
     # Over HTTP it comes from the server's settings only, never from what a person's own machine was told.
     remembers = source is not None and source.channel != HTTP_CHANNEL
     remembered = state.workspaces.get(person) if person is not None and remembers else None
+    lasting = _as_it_is_now(world, remembered) if remembered is not None and incoming.workspace is None else None
     return AcceptInput(
         text=incoming.text,
         source=source,
         agent=spec.name,
         model=kept if kept is not None and incoming.model is None else world.model(incoming.model or spec.model).name,
         policy=world.policy(),
-        workspace=incoming.workspace or remembered or incoming.default_workspace,
+        workspace=incoming.workspace or (lasting if remembered is not None else incoming.default_workspace),
         dedup=incoming.dedup,
         kind=incoming.kind,
     )
@@ -116,3 +117,12 @@ def no_answer(word: OnlyAnAnswerWord, report: TurnReport) -> Refused:
         f"answer it with one of its options, such as `holdfast approvals answer {first} {option}{words}`; `holdfast approvals show {first}` has all"
     )
     return Refused("a plain word is no answer to a prompt; nothing was approved or replaced", code="answer_word", hint=hint)
+
+
+def _as_it_is_now(world: World, remembered: Workspace) -> Workspace | None:
+    """A person's folder is remembered by its path; which one that is, is written down anew with each message. One that is gone is none, and no other is guessed."""
+    identity = world.folder_identity(remembered.path)
+    if identity is None:
+        _log.warning("the workspace %s is gone, and this message has none; name one with --workspace", remembered.path)
+        return None
+    return Workspace(remembered.path, identity)

@@ -1,5 +1,5 @@
 """
-Whether this process can drive a session on: it must be able to resolve the turn's model and agent, and every tool of the open batch.
+Whether this process can drive a session on: it must be able to resolve the turn's model, agent and workspace, and every tool of the open batch.
 
 What it lacks is said in words. What it lacks only for another turn, or for one that waits for a person, hinders nothing.
 """
@@ -7,6 +7,7 @@ What it lacks is said in words. What it lacks only for another turn, or for one 
 from holdfast.errors import Unusable
 from holdfast.runtime.looking import agent_tools, tool_for
 from holdfast.runtime.world import World
+from holdfast.session.authority import LostContext, TurnContext
 from holdfast.session.state import CallStatus, SessionState, Turn
 
 
@@ -17,10 +18,11 @@ def why_not(world: World, state: SessionState) -> str | None:
     for turn in turns:
         if turn.loop == "foreign":
             continue
-        if (lacking := _lacking(world, turn.agent, turn.model)) or (lacking := _lacking_tools(world, turn)):
+        if lacking := _lacking(world, turn.agent, turn.model) or _lacking_tools(world, turn) or _lacking_folder(world, turn.context):
             return lacking
     if running is None and state.queued:
-        return _lacking(world, state.queued[0].agent, state.queued[0].model)
+        first = state.queued[0]
+        return _lacking(world, first.agent, first.model) or _lacking_folder(world, first.context)
     return None
 
 
@@ -42,6 +44,14 @@ def _lacking_tools(world: World, turn: Turn) -> str | None:
         elif call.status not in undecided and tool_for(world, turn, call.tool) is None:
             return f"the tool {call.tool!r} is not here"
     return None
+
+
+def _lacking_folder(world: World, context: TurnContext | LostContext) -> str | None:
+    """A folder that is not there may be where somebody else drives. One that was replaced is here: what was approved for the old one is voided."""
+    workspace = context.workspace if isinstance(context, TurnContext) else None
+    if workspace is None or world.folder_identity(workspace.path) is not None:
+        return None
+    return f"its workspace {workspace.path} is not here"
 
 
 def _lacking_delegate(world: World, agent: str) -> str | None:

@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import NamedTuple, cast
 
+import msgspec
+
 from holdfast.ids import CallId, JobId, TurnId, delegate_tool_name
 from holdfast.ports.tools import CannotBind, InvalidArguments, JobFacts, RunsInBackground, Scene, Tool
 from holdfast.runtime.world import AgentSpec, World
@@ -127,7 +129,18 @@ async def look(world: World, state: SessionState, turn: Turn, call: Call) -> Loo
     scene = scene_of(world, state, turn, call.call)
     if tool.definition.kind in ("plain", "question", "delegate", "job_cancel"):
         return _look(tool, written, scene)  # nothing of the world to look at: the arguments are all there is
-    return await asyncio.get_running_loop().run_in_executor(_THREADS, _look, tool, written, scene)
+    looked = await asyncio.get_running_loop().run_in_executor(_THREADS, _look, tool, written, scene)
+    return _of_a_lost_workspace(looked, scene, turn)
+
+
+def _of_a_lost_workspace(looked: Looked, scene: Scene, turn: Turn) -> Looked:
+    """What can't be bound because the workspace is another folder by now is told so: the tool knows only that there is none."""
+    given = turn.context.workspace if isinstance(turn.context, TurnContext) else None
+    if given is None or scene.workspace is not None or looked.problem is None or looked.problem[0] != "cannot_bind":
+        return looked
+    return msgspec.structs.replace(
+        looked, problem=("cannot_bind", f"the workspace {given.path} is not the folder any more that it was when this was asked for")
+    )
 
 
 def _missing(world: World, turn: Turn, name: str) -> tuple[str, str]:

@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast
+from holdfast.runtime.lives import unseal
 from holdfast.runtime.secrecy import HIDDEN, Secrecy
 from holdfast.session.events import CallFinished, ModelAnswered
+from holdfast.session.messages import Quote
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice
 from tests.runtime.test_pause_and_answer import of
@@ -27,6 +30,33 @@ async def test_a_message_that_holds_a_secret_is_refused_and_not_kept(stage: Stag
         with pytest.raises(holdfast.Refused) as refused:
             await home.send("ops/api", f"use {CANARY} please", source=alice)
         assert (refused.value.code, CANARY in str(refused.value)) == ("secret", False)
+
+
+@in_loop
+async def test_nothing_that_is_kept_beside_a_message_or_an_answer_holds_a_secret(stage: Stage) -> None:
+    """A key, a name and a quote are journalled as the text is, and are refused as it is."""
+    ops = stage.agent([{"call": [{"tool": "act", "args": {"what": "x"}}]}, {"say": "done"}])
+    quoting = msgspec.structs.replace(alice, quotes=(Quote("bob", f"it is {CANARY}"),))
+    async with stage.open(ops) as home:
+        knowing(home)
+        (approval,) = (await home.send("ops/api", "go", source=alice)).approvals
+        for source, dedup in ((alice, CANARY), (holdfast.MessageSource.local(CANARY), None), (quoting, None)):
+            with pytest.raises(holdfast.Refused) as refused:
+                await home.send("ops/api", "hello", source=source, dedup=dedup)
+            assert (refused.value.code, CANARY in str(refused.value)) == ("secret", False)
+        told = [
+            await home.answer(approval, "deny", by=alice, answer_id=CANARY),
+            await home.answer(approval, CANARY, by=alice),
+            await home.answer(approval, "deny", by=holdfast.MessageSource.local(CANARY)),
+        ]
+        assert [(each.result, each.reason) for each in told] == [("failed", "secret")] * 3
+        with pytest.raises(holdfast.Refused) as refused:
+            await unseal(home.service, "ops/api", by="alice", reason=f"because of {CANARY}")
+        assert refused.value.code == "secret"
+        journal = await home.service.world.store.open(approval.session)
+        stored = b"".join(journal.lines())
+        await journal.close()
+        assert b"canary" not in stored
 
 
 @in_loop

@@ -45,15 +45,18 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
         return (self.source.person if self.source is not None else None) or "nobody"
 
 
-def refuse_unfit(world: World, text: str) -> None:
-    """Before a session is born for it: what no session takes leaves nothing behind."""
-    if flaw := flaw_of_text(text):
+def refuse_unfit(world: World, session: SessionId, incoming: Incoming) -> None:
+    """Before a session is born for it: what no session takes leaves nothing behind. All of it is journalled, its key and who sent it included."""
+    if flaw := flaw_of_text(incoming.text):
         raise flaw
-    refuse_secrets(world, text)
+    refuse_secrets(world, incoming.text)
+    if world.secrets:
+        refuse_secrets(world, session, msgspec.json.encode(incoming).decode(), what="message's key, source, model or folder")
 
 
-def refuse_secrets(world: World, text: str, *, what: str = "message") -> None:
-    if Secrecy(world.secrets).holds(text):
+def refuse_secrets(world: World, *texts: str | None, what: str = "message") -> None:
+    secrecy = Secrecy(world.secrets)
+    if any(secrecy.holds(text) for text in texts if text):
         raise Refused(f"the {what} holds a known secret, and was not kept", code="secret", hint="send it again without the secret")
 
 

@@ -256,7 +256,7 @@ class ForeignTurns:
 
     @asynccontextmanager
     async def begin(self, session: SessionId, incoming: Incoming) -> AsyncGenerator[ForeignTurn, None]:
-        refuse_unfit(self._world, incoming.text)
+        refuse_unfit(self._world, session, incoming)
         await ensure_session(self._world, session, by=incoming.sender)
         async with self._shelf.use(session) as ledger:
             driver = self._drives.driver(ledger)

@@ -16,6 +16,7 @@ from holdfast.errors import BrokenChain, HoldfastError, NewerVersion, Refused
 from holdfast.ids import InstanceId, SessionId, session_id
 from holdfast.limits import KIB
 from holdfast.ports.journal_store import Draft, Journal, Record
+from holdfast.runtime.accepting import refuse_secrets
 from holdfast.runtime.delegating import refuse_delegates_name
 from holdfast.runtime.jobs import running_jobs
 from holdfast.runtime.ledger import Ledger
@@ -81,6 +82,7 @@ class Carried:
 async def unseal(service: Service, session: str, *, by: str, reason: str) -> SessionReport:
     """Go on from the last record that verifies, in a new life. Refused when the session is not sealed."""
     name = session_id(session)
+    refuse_secrets(service.world, reason, what="reason")
     journal = await service.world.store.open(name)
     try:
         if journal.sealed is None:

@@ -36,7 +36,7 @@ class Sending:
         self._drives = drives
 
     async def send(self, session: SessionId, incoming: Incoming, *, wait: bool) -> TurnReport:
-        refuse_unfit(self._world, incoming.text)
+        refuse_unfit(self._world, session, incoming)
         await ensure_session(self._world, session, by=incoming.sender)
         async with self._shelf.use(session) as ledger:
             driver = self._drives.driver(ledger)

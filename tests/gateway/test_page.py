@@ -807,6 +807,46 @@ def test_what_moved_last_stands_first_and_times_go_on_while_the_page_stands_open
     expect(until_).to_have_class(re.compile("soon"))
 
 
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("cancelled", "It was cancelled. Nothing ran."),
+        pytest.param("expired", "Nobody answered in time, so it was denied. Nothing ran.", marks=pytest.mark.long),
+    ],
+)
+def test_a_prompt_that_ends_under_a_hand_says_how_and_what_it_was(gateway: Gateway, tab: Callable[..., Tab], how: str, told: str) -> None:
+    """While its tool's name is being typed, and in its conversation; a link past the navigation leaves the view as it is; a token that may not look is told so."""
+    gateway.settings('[approvals]\nexpires_after = "20s"\n' if how == "expired" else "")
+    gateway.start()
+    token = gateway.token("alice")
+    alice = tab(gateway).sign_in(token)
+    page = alice.page
+    expect(page.locator(".line")).to_have_text("live")
+    client = gateway.client(token)
+    gateway.send(client, "ops/late", "run: curl example | sh")
+    page.locator(".confirm").fill("shel")
+    if how == "cancelled":
+        client.post("/v1/sessions/ops/late/cancel")
+    card = page.locator(".prompt")
+    expect(card.locator(".outcome")).to_contain_text(told)
+    expect(card.locator(".outcome")).to_be_focused()
+    expect(card.locator(".prompt-about")).to_have_text(how)
+    expect(card.locator(".prompt-peek")).to_have_text("curl example | sh")
+    alice.keep(f"ended-{how}")
+    card.get_by_role("link", name="See the conversation").click()
+    expect(page.locator(".chip-state")).to_have_text(how)
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#main")).to_be_focused()
+    assert page.url.endswith("#/s/ops/late")
+
+    blind = tab(gateway)
+    blind.page.goto(gateway.url)
+    blind.page.fill("#token", gateway.token("alice", "send"))
+    blind.page.get_by_role("button", name="Sign in").click()
+    expect(blind.page.locator(".signin .status.bad")).to_contain_text("lacks the scope read")
+
+
 def test_a_sealed_session_says_so(gateway: Gateway, tab: Callable[..., Tab]) -> None:
     gateway.start()
     token = gateway.token("root", "read,send,approve,admin")

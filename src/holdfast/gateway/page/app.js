@@ -43,11 +43,17 @@ class App {
       if (api.hasToken()) { setTimeout(() => this.enter(), 1500); fill(this.root, h("main", { class: "signin", id: "main" }, brand(), h("h1", null, error.status ? "Nobody is let in now" : "The server does not answer"), h("p", { role: "status" }, told(error)), h("p", { class: "dim" }, error.status ? "This page goes on by itself." : ["If it was stopped: ", h("code", null, "holdfast serve"), " starts it, and this page goes on by itself."]))); }
       return;
     }
+    if (!this.me.scopes.some((scope) => scope === "read" || scope === "admin")) {
+      api.forget();
+      this.signIn("That token may not look at anything here: it lacks the scope read.");
+      return;
+    }
     this.frame();
     this.views.inbox = new Inbox(this);
     this.views.grants = new Grants(this);
     addEventListener("hashchange", () => this.route());
     addEventListener("keydown", (event) => this.key(event));
+    document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); this.main.tabIndex = -1; this.main.focus(); });  // places of this page are its views
     document.addEventListener("visibilitychange", () => this.poke());
     this.polls = 0;
     this.polling = setInterval(() => this.pollIfDue(), POLL_MS);

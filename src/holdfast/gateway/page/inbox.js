@@ -4,7 +4,7 @@ import { all } from "./api.js";
 import { fill, h, say } from "./dom.js";
 import { Follow } from "./follow.js";
 import { PromptCard } from "./prompt.js";
-import { plural } from "./words.js";
+import { answering, closing, plural } from "./words.js";
 
 const SEATS = { name: "holdfast.inbox", count: 2 };  // the other tabs of a browser look again by themselves: a conversation needs its line more
 const LINES = { live: "live", away: "looking every few seconds", connecting: "connecting" };
@@ -42,9 +42,9 @@ export class Inbox {
 
   heard(name, data) {
     const over = {
-      answered: () => `${data.answered_by} answered: ${String(data.option).replaceAll("_", " ")}.`,
-      closed: () => `Closed: ${data.closed_as}.`,
-      gone: () => "Nobody can answer this any more: its session was sealed, deleted or begun anew.",
+      answered: () => answering(data.answered_by, data.option),
+      closed: () => closing(data.closed_as),
+      gone: () => ({ short: "gone", text: "Nobody can answer this any more: its session was sealed, deleted or begun anew." }),
     }[name];
     if (over) this.end(data.id, over());
     else if (name === "requested") this.take([data]);
@@ -53,11 +53,11 @@ export class Inbox {
     if (name !== "standing" || !data.more) { this.draw(); this.app.poke(); }
   }
 
-  end(id, text) {
+  end(id, how) {
     const card = this.cards.get(id);
     if (!card || card.over) return;
-    card.close(text);
-    if (card.over && card.mine) say(text);  // not while our own answer is on its way, which says it
+    card.close(how);
+    if (card.over && card.mine) say(how.text);  // not while our own answer is on its way, which says it
   }
 
   // Everything that stands, in pages; what is on none of them is over.
@@ -83,7 +83,7 @@ export class Inbox {
   reconcile(found) {
     const standing = new Set(found.map((each) => each.id));
     for (const [id, card] of this.cards) {
-      if (!standing.has(id)) card.close("This prompt is over: it was answered elsewhere, replaced, cancelled, or its time ran out.");
+      if (!standing.has(id)) card.close({ short: "over", text: "This prompt is over: it was answered elsewhere, replaced, cancelled, or its time ran out." });
     }
     this.take(found);
   }

@@ -60,7 +60,7 @@ export class PromptCard {
     const { prompt } = this;
     const who = prompt.requester || "nobody known";
     if (prompt.kind === "question") return ["The agent has a question for ", h("b", null, prompt.may_answer.join(" or "))];
-    return ["For ", h("b", null, who), this.open ? ", the agent wants to run " : ": ", h("code", null, prompt.tool)];
+    return ["For ", h("b", null, who), this.open && !this.over ? ", the agent wants to run " : ": ", h("code", null, prompt.tool)];
   }
 
   head() {
@@ -68,7 +68,7 @@ export class PromptCard {
     const label = h("span", { class: "prompt-title" }, this.title());
     const about = h("span", { class: "prompt-about" }, this.over ? this.over.short : [`${prompt.session} · `, ago(prompt.requested_at)]);
     const toggle = h("button", { type: "button", class: "prompt-head", "aria-expanded": String(this.open), on: { click: () => this.toggle() } },
-      label, prompt.dangerous && !this.over && h("span", { class: "badge danger" }, "dangerous"), !this.open && !this.over && h("code", { class: "prompt-peek" }, inBrief(prompt.arguments ?? prompt.display)), about);
+      label, prompt.dangerous && !this.over && h("span", { class: "badge danger" }, "dangerous"), (!this.open || this.over) && h("code", { class: "prompt-peek" }, inBrief(prompt.arguments ?? prompt.display)), about);
     return h("h2", { id: `h-${prompt.id}` }, toggle);
   }
 
@@ -235,11 +235,11 @@ export class PromptCard {
   }
 
   // Over, by somebody else or by itself. While our own answer is on its way, that says how it ended; if it never arrives, this does.
-  close(text) {
-    if (this.busy) this.ending = text;
+  close(how) {
+    if (this.busy) this.ending = how;
     if (this.over || this.busy) return;
     const held = this.node.contains(document.activeElement);
-    this.over = { short: "closed", text, good: false };
+    this.over = { ...how, good: false };
     this.draw();
     if (held) (this.node.querySelector(".outcome") || this.node.querySelector("h2 button"))?.focus();  // whoever moves by keyboard stays where they are
   }

@@ -214,7 +214,8 @@ export class Story {
 
   call_finished(turn, body, at) {
     const call = turn.calls.get(body.call);
-    if (call) { call.state = body.outcome; call.result = body.text; call.code = body.code; call.endedAt = at; }
+    const overtaken = body.outcome === "denied" && call?.state === "expired";  // it says more of the same
+    if (call) { call.state = overtaken ? call.state : body.outcome; call.result = body.text; call.code = body.code; call.endedAt = at; }
     if (turn.open && turn.open.kind === "ran") this.end(turn, at);
     if (body.outcome === "in_doubt") this.mark(turn, "doubt", at, "in doubt: maybe it ran");
   }

@@ -6,7 +6,7 @@ import { Follow } from "./follow.js";
 import { PromptCard } from "./prompt.js";
 import { Story } from "./story.js";
 import { timeline } from "./timeline.js";
-import { PHASES, inBrief, plural, span, told, when } from "./words.js";
+import { PHASES, answering, closing, inBrief, plural, span, told, when } from "./words.js";
 
 const STATES = {
   proposed: "weighed", allowed: "allowed", waiting: "waits for an answer", approved: "approved", edited: "edited", running: "running", ok: "ran", error: "failed",
@@ -117,7 +117,7 @@ export class Talk {
 
   overtaken(body) {
     const card = this.cards.get(body.approval);
-    if (card) card.close(body.by ? `${body.by} answered: ${body.option.replaceAll("_", " ")}.` : `Closed: ${body.reason || body.closed_as}.`);
+    if (card) card.close(body.by ? answering(body.by, body.option) : closing(body.closed_as, body.reason));
   }
 
   // The journalled prompt, as the list of prompts would say it.

@@ -53,6 +53,19 @@ export const OPTIONS = {
   answer: "Answer in your own words…",
 };
 
+// How a prompt ended that nobody answered, in a word and in a sentence.
+const CLOSED = {
+  expired: "Nobody answered in time, so it was denied. Nothing ran.",
+  superseded: "A later message took its place. Nothing ran.",
+  cancelled: "It was cancelled. Nothing ran.",
+  voided: "What would have run is not what was shown any more, so it was not run.",
+};
+
+export function closing(as, reason) { return { short: as, text: CLOSED[as] ?? `Closed: ${reason || as}.` }; }
+
+// How one ended that somebody answered.
+export function answering(by, option) { const words = String(option).replaceAll("_", " "); return { short: `${by}: ${words}`, text: `${by} answered: ${words}.` }; }
+
 export function circle(prompt) {
   return prompt.boundary || prompt.audience || "unknown";
 }

@@ -66,6 +66,17 @@ def test_what_can_not_be_driven_here_stays_and_another_model_goes_on(cli: Cli) -
     assert ran.json["reply"].startswith("now: ")
 
 
+def test_another_model_for_all_is_for_those_whose_own_is_gone(cli: Cli) -> None:
+    gone, here = cli.script({"say": "never"}), cli.script({"say": "my own words"})
+    for session, model in (("a/gone", gone), ("b/here", here)):
+        cli.json("send", session, "what time is it?", "--model", model, "--no-wait")
+    Path(gone.removeprefix("script:")).unlink()
+    first, second = cli("--json", "resume", "--model", "demo").lines
+    assert first["reply"].startswith("now: ")
+    assert second["reply"] == "my own words"
+    assert cli.json("sessions", "show", "b/here")["model"] == here
+
+
 def test_of_several_sessions_the_gravest_code_counts(cli: Cli) -> None:
     gone = cli.script({"say": "never"})
     fails = cli.script({"expect": {"last_tool_result_contains": "never"}, "say": "no"})

@@ -25,7 +25,9 @@ def register(app: typer.Typer) -> None:
             str | None,
             typer.Argument(metavar="[SESSION]", help="Only this one. [default: every session that owes]", autocompletion=completing.sessions),
         ] = None,
-        model: Annotated[str | None, typer.Option("--model", metavar="M", help="Go on with this model, where the turn's own can't be had.")] = None,
+        model: Annotated[
+            str | None, typer.Option("--model", metavar="M", help="Go on with this model; without SESSION, only where a turn's own can't be had.")
+        ] = None,
         as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Recorded with --model: an assertion by the home's owner.")] = None,
     ) -> None:
         """

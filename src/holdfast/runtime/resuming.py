@@ -8,7 +8,7 @@ report, jobs that are over. That, too, is decided under the write lock, so it do
 import logging
 from collections.abc import Mapping, Sequence
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Unusable
 from holdfast.ids import SessionId, TurnId, turn_id
 from holdfast.ports.journal_store import Check
 from holdfast.runtime import listing, reminding
@@ -51,7 +51,7 @@ class Resuming:
                 await self._delegation.settle_lost(ledger)
                 await self._jobs.settle(ledger)
                 self._jobs.watch(ledger.session)
-                if model is not None:
+                if model is not None and (since is None or self._lacks_model(ledger.state)):
                     await self._give_model(ledger, model, by=by)
                 before = _subject(ledger.state, since)
                 await self._drives.drive_until(ledger, driver, nothing_owed)
@@ -67,6 +67,15 @@ class Resuming:
         owing = await self.owing(patience)
         seqs = {session: seq for session, _, seq in await self._world.store.heads()} if owing else {}
         return {session: seqs[session] for session in owing if session in seqs}
+
+    def _lacks_model(self, state: SessionState) -> bool:
+        """Of a session that nobody named: whoever resumes all of them gives another model only where a turn's own can't be had."""
+        for name in (*(turn.model for turn in state.turns.values() if turn.loop != "foreign"), *(each.model for each in state.queued)):
+            try:
+                self._world.model(name)
+            except Unusable:
+                return True
+        return False
 
     async def _give_model(self, ledger: Ledger, model: str, *, by: str) -> None:
         self._world.model(model)

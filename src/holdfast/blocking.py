@@ -8,7 +8,7 @@ The same names for notebooks and synchronous code: one event loop in a thread of
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from datetime import datetime
 from os import PathLike
@@ -127,7 +127,7 @@ class Home:
     def approvals(self, for_: str | None = None) -> tuple[Approval, ...]:
         return self._do(lambda: self._home.approvals(for_))
 
-    def follow(self, session: str, after: int | None = None) -> Iterator[Followed]:
+    def follow(self, session: str, after: int | None = None) -> Generator[Followed, None, None]:
         """Until the home is closed; leave the loop to stop."""
         followed = self._home.follow(session, after)
         try:
@@ -138,10 +138,8 @@ class Home:
                     return
                 yield found
         finally:
-            close = getattr(followed, "aclose", None)
-            if close is not None:
-                with suppress(Unusable):  # the home was closed before: it ended there
-                    self._do(close)
+            with suppress(Unusable):  # the home was closed before: it ended there
+                self._do(followed.aclose)
 
     def cancel(self, session: str, *, by: MessageSource, turn: str | None = None) -> tuple[Turn, ...]:
         return self._do(lambda: self._home.cancel(session, by=by, turn=turn))

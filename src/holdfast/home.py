@@ -6,7 +6,7 @@ The library's way in: a home, its sessions, and the verbs, with the field names 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,7 +23,7 @@ from holdfast.ports.tools import BUILTIN_TOOLS, Tool
 from holdfast.runtime.awaiting import finish
 from holdfast.runtime.feed import Heard
 from holdfast.runtime.foreign import ForeignTurn
-from holdfast.runtime.in_flight import InFlight
+from holdfast.runtime.in_flight import Follower, InFlight
 from holdfast.runtime.job_reports import JobReport
 from holdfast.runtime.job_verbs import Circle, cancel_job, list_jobs, show_job
 from holdfast.runtime.reminding import Wanted
@@ -204,7 +204,7 @@ class Home:
         """What waits; with `for_`, what that person may answer."""
         return await self.service.approvals(for_=for_)
 
-    def follow(self, session: str, after: int | None = None) -> AsyncIterator[Followed]:
+    def follow(self, session: str, after: int | None = None) -> Follower[Followed]:
         """
         Records as they are stored, and pieces of text as they come, until the home is closed: leave the loop to stop.
 
@@ -386,6 +386,8 @@ def _with_delegates(agents: Sequence[Agent]) -> list[Agent]:
             raise Unusable(f"two agents are called {agent.name!r}", hint="give one of them another name")
     found = list(agents)
     for agent in found:  # grows while it is walked
+        if isinstance(agent.tools, str) or isinstance(agent.delegates, str | Agent):
+            raise Unusable(f"the agent {agent.name!r} has one where a list must be", hint="write tools=[...] and delegates=[...]")
         for each in agent.delegates:
             if isinstance(each, str):
                 continue

@@ -31,6 +31,8 @@ BANK = holdfast.Agent("bank", model="demo", tools=[pay])
         ([holdfast.Agent("bank", tools=["nwo"])], "no such built-in tool; did you mean 'now'?"),
         ([holdfast.Agent("bank", tools=[print])], "is no tool"),
         ([holdfast.Agent("bank", model=42)], "42 is no model"),
+        ([holdfast.Agent("bank", tools="now")], "one where a list must be"),
+        ([holdfast.Agent("bank", delegates=BANK)], "one where a list must be"),
         ([BANK, holdfast.Agent("bank")], "two agents are called 'bank'"),
     ],
 )

@@ -1,6 +1,7 @@
 """The public API as users type it: read by mypy and by a second type checker, never run."""
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import assert_type
 
 import holdfast
@@ -50,8 +51,11 @@ async def everything(home: holdfast.Home) -> None:
     assert_type(await home.reminders(), tuple[holdfast.Reminder, ...])
     assert_type(await home.cancel_reminder(made.id, by=alice), holdfast.Reminder)
     assert_type(await home.session("ops/api"), holdfast.Session)
-    followed = home.follow("ops/api", after=3)
-    assert_type(followed, AsyncIterator[holdfast.Followed])
+    followed: AsyncIterator[holdfast.Followed] = home.follow("ops/api", after=3)
+    async with aclosing(home.follow("ops/api")) as closing:
+        async for each in closing:
+            assert_type(each, holdfast.Record | holdfast.Delta | holdfast.Gap)
+    assert_type(await anext(followed), holdfast.Record | holdfast.Delta | holdfast.Gap)
     async with home.turn("ops/api", "from another loop", source=alice) as foreign:
         gate = await foreign.gate("restart_service", {"service": "api"})
         assert_type(gate, holdfast.Gate)

@@ -23,7 +23,7 @@ from holdfast.runtime.granting import proposed_grant
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.looking import tool_for
-from holdfast.runtime.reports import AnswerReport, ErrorReport
+from holdfast.runtime.reports import AnswerReport, ErrorReport, Result
 from holdfast.runtime.seeing_through import TurnDrives, is_foreign
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import turn_report
@@ -171,7 +171,7 @@ def _is_started(ledger: Ledger, answered: Answered) -> bool:
     return answered.call in ledger.started
 
 
-def _result(ledger: Ledger, approval: ApprovalId, answered: Answered) -> str:
+def _result(ledger: Ledger, approval: ApprovalId, answered: Answered) -> Result:
     """By what the journal says of its call by now, so that the same answer again is told the same. Raises where nothing ran and nothing will."""
     state = ledger.state
     turn, call = state.turns.get(answered.turn), state.open_call(answered.turn, answered.call)
@@ -209,7 +209,7 @@ def _why_closed(ledger: Ledger, approval: ApprovalId) -> str | None:
     return None
 
 
-async def _stopped_short(ledger: Ledger, answered: Answered, result: str, error: HoldfastError) -> AnswerReport:
+async def _stopped_short(ledger: Ledger, answered: Answered, result: Result, error: HoldfastError) -> AnswerReport:
     report = await turn_report(ledger, answered.turn)
     outcome = "sealed" if isinstance(error, Untrusted) else report.outcome
     return AnswerReport(result=result, reason=error.message, turn=msgspec.structs.replace(report, outcome=outcome, error=ErrorReport.of(error)))

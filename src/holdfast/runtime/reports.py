@@ -5,7 +5,7 @@ Times are ISO 8601 in UTC here; inside they are Unix milliseconds.
 """
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -17,6 +17,10 @@ from holdfast.session.home_events import GrantProposed
 from holdfast.session.messages import Usage
 from holdfast.session.schedule import Cron, in_words
 from holdfast.session.state import Approval, Reminder, Turn
+
+Outcome = Literal["completed", "waiting", "failed", "cancelled", "superseded", "queued", "running", "sealed"]
+Result = Literal["started", "handed_on", "deferred", "failed"]
+PromptState = Literal["requested", "answered", "closed"]
 
 
 class ErrorReport(msgspec.Struct, frozen=True):
@@ -50,7 +54,7 @@ class ApprovalReport(msgspec.Struct, frozen=True, kw_only=True):
     channel: str | None
     requested_at: str
     expires_at: str
-    state: str  # requested, answered, closed
+    state: PromptState
     closed_as: str | None
     answered_by: str | None
     option: str | None
@@ -67,7 +71,7 @@ class TurnReport(msgspec.Struct, frozen=True, kw_only=True):
 
     session: SessionId
     turn: TurnId | None
-    outcome: str  # completed, waiting, failed, cancelled, superseded, queued, running, sealed
+    outcome: Outcome
     reply: str | None = None
     approvals: tuple[ApprovalReport, ...] = ()
     error: ErrorReport | None = None
@@ -76,9 +80,9 @@ class TurnReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of an answer: `result` is started, handed_on, deferred or failed; `turn` is where the turn stands now."""
+    """What came of an answer; `turn` is where the turn stands now."""
 
-    result: str
+    result: Result
     reason: str | None
     turn: TurnReport
 
@@ -243,7 +247,7 @@ def approval_report(
     if turn is not None and isinstance(turn.context, TurnContext):
         context = turn.context
     parent = turn.delegate_of if turn is not None else parent
-    state = "closed" if closed_as is not None else "answered" if answer is not None else "requested"
+    state: PromptState = "closed" if closed_as is not None else "answered" if answer is not None else "requested"
     return ApprovalReport(
         id=asked.approval,
         session=session,

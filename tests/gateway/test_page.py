@@ -762,9 +762,20 @@ def test_what_is_long_is_shown_from_its_beginning_and_leaves_room_for_the_rest(g
     expect(said).to_be_focused()
     assert page.evaluate("node => node.clientHeight", said.element_handle()) > 50_000
 
+    late: list[Callable[[], None]] = []  # all that comes of it is drawn before the page hears that it was taken
+
+    def hold(route: Route) -> None:
+        answer = route.fetch()
+        late.append(lambda: route.fulfill(response=answer))
+
+    page.route("**/messages", hold)
     page.fill("#say", "do much")
     page.keyboard.press("Enter")
     head = page.locator(".prompt-head", has_text="the agent wants to run")
+    expect(head).to_be_visible()
+    until(lambda: late or page.wait_for_timeout(20), "the answer that is held")
+    late[0]()
+    expect(page.locator("#say")).to_have_value("")
     expect(head).to_be_in_viewport(ratio=1)
     alice.keep("long-prompt-from-its-top")
     expect(page.locator(".option[data-option=deny]")).not_to_be_in_viewport()

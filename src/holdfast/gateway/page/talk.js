@@ -329,6 +329,7 @@ export class Talk {
     const text = typed.trim();
     if (!text || this.sending) return;
     this.sending = true;
+    this.pinned = true;  // now, and not when the server has said that it was taken: what comes of it may be drawn before that
     this.wrong.textContent = "";
     this.key = this.keyText === text ? this.key : newId();
     this.keyText = text;
@@ -338,7 +339,6 @@ export class Talk {
       this.text.value = this.text.value.startsWith(typed) ? this.text.value.slice(typed.length).trimStart() : this.text.value;
       this.keyText = null;
       this.grow();
-      this.pinned = true;
       if (this.line === "absent") { this.anew(); this.line = "connecting"; this.follow(); }
       this.app.poke();
     } catch (error) {

@@ -6,17 +6,17 @@ The library's way in: a home, its sessions, and the verbs, with the field names 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import wraps
 from os import PathLike
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from holdfast.errors import NotSaved, Refused, Untrusted, Unusable
+from holdfast.handed_in import a_circle, a_cursor, a_path, a_source, a_workspace, somebody_who_consents, texts, values_of_json
 from holdfast.ids import ApprovalId, GrantId, TurnId
 from holdfast.ports.journal_store import Record
 from holdfast.ports.tools import BUILTIN_TOOLS, Tool
@@ -25,15 +25,15 @@ from holdfast.runtime.feed import Heard
 from holdfast.runtime.foreign import ForeignTurn
 from holdfast.runtime.in_flight import Follower, InFlight
 from holdfast.runtime.job_reports import JobReport
-from holdfast.runtime.job_verbs import Circle, cancel_job, list_jobs, show_job
+from holdfast.runtime.job_verbs import cancel_job, list_jobs, show_job
 from holdfast.runtime.reminding import Wanted
 from holdfast.runtime.reports import AnswerReport, ApprovalReport, ErrorReport, GrantReport, ReminderReport, SessionReport, TurnReport
 from holdfast.runtime.service import Service
 from holdfast.runtime.world import AgentSpec
-from holdfast.session.authority import MessageSource, Workspace
+from holdfast.session.authority import MessageSource
 from holdfast.settings.settings import did_you_mean
 from holdfast.settings.values import is_name
-from holdfast.wiring import LazyModels, folder_identity, home_path, open_service
+from holdfast.wiring import LazyModels, home_path, open_service
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -127,9 +127,9 @@ class Home:
         wait: bool = True,
     ) -> Turn:
         """Send a message and drive its turn to its end or a pause. `source=None` is recorded as the least authority."""
-        _texts({"session": session, "text": text}, {"agent": agent, "model": model, "dedup": dedup})
-        folder = _workspace(workspace)
-        told = None if source is None else _source(source)
+        texts({"session": session, "text": text}, {"agent": agent, "model": model, "dedup": dedup})
+        folder = a_workspace(workspace)
+        told = None if source is None else a_source(source)
         return await self.service.send(session, text, source=told, agent=agent, model=model, dedup=dedup, workspace=folder, wait=wait)
 
     @_verb
@@ -153,18 +153,17 @@ class Home:
             raise Unusable(
                 f"{approval!r} is no approval", code="malformed", hint="answer the one that was seen: turn.approvals, or await home.approval(ID)"
             )
-        _texts({"option": option}, {"reason": reason, "answer_id": answer_id})
-        by = _source(by)
-        if by.person is None:
-            raise Refused("nobody is known to give this answer", code="wrong_approver", hint="answer from a channel that knows the person")
+        texts({"option": option}, {"reason": reason, "answer_id": answer_id})
+        by = a_source(by)
         try:
+            who = somebody_who_consents(by)
             return await self.service.answer(
                 approval.id,
                 option,
-                by=by.person,
+                by=who,
                 digest=approval.digest,
                 reason=reason,
-                arguments=arguments,
+                arguments=values_of_json(arguments),
                 answer_id=answer_id,
                 asserted_by=by.asserted_by,
                 wait=wait,
@@ -197,11 +196,13 @@ class Home:
     @_verb
     async def approval(self, id: str) -> Approval:  # noqa: A002  # the field's name
         """One prompt, open or closed, to show and to answer."""
+        texts({"id": id}, {})
         return await self.service.approval(ApprovalId(id))
 
     @_verb
     async def approvals(self, for_: str | None = None) -> tuple[Approval, ...]:
         """What waits; with `for_`, what that person may answer."""
+        texts({}, {"for_": for_})
         return await self.service.approvals(for_=for_)
 
     def follow(self, session: str, after: int | None = None) -> Follower[Followed]:
@@ -210,19 +211,20 @@ class Home:
 
         `after` is the seq to go on from, 0 for the whole history; without it, only what comes from now on.
         """
-        if after is not None and not isinstance(after, int):
-            raise Unusable(f"after={after!r} is no seq", code="malformed", hint="use record.seq, or 0 for the whole history")
-        return self._in_flight.follow(self.service.follow(session, after=after))
+        texts({"session": session}, {})
+        return self._in_flight.follow(self.service.follow(session, after=a_cursor(after)))
 
     @_verb
     async def cancel(self, session: str, *, by: MessageSource, turn: str | None = None) -> tuple[Turn, ...]:
         """End the running turn, or the one that is named; calls that had started end with their real outcome or in doubt. The requester and an operator may."""
-        operator = _source(by).principal == "operator"
+        texts({"session": session}, {"turn": turn})
+        operator = a_source(by).principal == "operator"
         return await self.service.cancel(session, by=by.person or "nobody", turn=TurnId(turn) if turn else None, may_all=operator)
 
     @_verb
     async def resume(self, session: str | None = None, *, model: str | None = None) -> tuple[Turn, ...]:
         """Fire what is due, then drive on whatever is owed: in one session, or in all."""
+        texts({}, {"session": session, "model": model})
         if session is not None:
             return (await self.service.resume(session, by="library", model=model),)
         owing = await self.service.owing_heads()
@@ -250,11 +252,11 @@ class Home:
         It runs under what `source` has, or less of it. Nobody can be asked in it, unless `may_prompt` lets prompts reach that person.
         """
         moment = at.isoformat() if isinstance(at, datetime) else at
-        _texts(
+        texts(
             {"session": session, "text": text}, {"at": moment, "every": every, "cron": cron, "time_zone": time_zone, "agent": agent, "model": model}
         )
         wanted = Wanted(text=text, at=moment, every=every, cron=cron, time_zone=time_zone, may_prompt=may_prompt)
-        return await self.service.remind(session, wanted, source=_source(source), agent=agent, model=model, workspace=_workspace(workspace))
+        return await self.service.remind(session, wanted, source=a_source(source), agent=agent, model=model, workspace=a_workspace(workspace))
 
     @_verb
     async def reminders(self) -> tuple[Reminder, ...]:
@@ -263,7 +265,8 @@ class Home:
 
     @_verb
     async def cancel_reminder(self, reminder: str, *, by: MessageSource) -> Reminder:
-        return await self.service.cancel_reminder(reminder, by=_source(by).person or "nobody", may_all=by.principal == "operator")
+        texts({"reminder": reminder}, {})
+        return await self.service.cancel_reminder(reminder, by=a_source(by).person or "nobody", may_all=by.principal == "operator")
 
     @_verb
     async def grants(self) -> tuple[Grant, ...]:
@@ -273,26 +276,31 @@ class Home:
     @_verb
     async def revoke(self, grant: str, *, by: MessageSource) -> None:
         """Take a remembered approval back: the requester may. From the next call on it is asked again."""
-        await self.service.revoke(GrantId(grant), by=_source(by).person or "nobody", may_all=by.principal == "system")
+        texts({"grant": grant}, {})
+        await self.service.revoke(GrantId(grant), by=a_source(by).person or "nobody", may_all=by.principal == "system")
 
     @_verb
     async def jobs(self, session: str | None = None, *, by: MessageSource, everything: bool = False) -> tuple[Job, ...]:
         """Background jobs that run and are there for them: of the same audience and boundary. With `everything`, also those that ended lately."""
-        return await list_jobs(self.service, _circle(by), session=session, everything=everything)
+        texts({}, {"session": session})
+        return await list_jobs(self.service, a_circle(by), session=session, everything=everything)
 
     @_verb
     async def job(self, id: str, *, by: MessageSource) -> Job:  # noqa: A002  # the field's name
         """One job and, once it is over, what it gave back. One of another circle is not there."""
-        return await show_job(self.service, id, _circle(by))
+        texts({"id": id}, {})
+        return await show_job(self.service, id, a_circle(by))
 
     @_verb
     async def cancel_job(self, id: str, *, by: MessageSource) -> Job:  # noqa: A002  # the field's name
         """Stop a job: durable before anything is ended."""
-        return await cancel_job(self.service, id, _circle(by))
+        texts({"id": id}, {})
+        return await cancel_job(self.service, id, a_circle(by))
 
     @_verb
     async def session(self, session: str) -> Session:
         """Where it stands: its phase, what it owes, whether it is sealed, and the files of its journal."""
+        texts({"session": session}, {})
         return await self.service.show(session)
 
     @asynccontextmanager
@@ -300,9 +308,9 @@ class Home:
         self, session: str, text: str, *, source: MessageSource | None, agent: str | None = None, workspace: str | PathLike[str] | None = None
     ) -> AsyncGenerator[ForeignTurn, None]:
         """A turn driven by your own loop: see `ForeignTurn.gate` and `ForeignTurn.record`."""
-        _texts({"session": session, "text": text}, {"agent": agent})
-        told = None if source is None else _source(source)
-        beginning = self.service.foreign_turn(session, text, source=told, agent=agent, workspace=_workspace(workspace))
+        texts({"session": session, "text": text}, {"agent": agent})
+        told = None if source is None else a_source(source)
+        beginning = self.service.foreign_turn(session, text, source=told, agent=agent, workspace=a_workspace(workspace))
         with self._in_flight.verb():
             async with beginning as turn:
                 yield turn
@@ -310,42 +318,11 @@ class Home:
     @asynccontextmanager
     async def take_up(self, session: str, turn: str) -> AsyncGenerator[ForeignTurn, None]:
         """A turn of your own loop that was parked when the loop left it or died: go on with `await turn.wait()`, answered or not."""
-        _texts({"session": session, "turn": turn}, {})
+        texts({"session": session, "turn": turn}, {})
         taking = self.service.foreign_turn_again(session, TurnId(turn))
         with self._in_flight.verb():
             async with taking as taken:
                 yield taken
-
-
-def _source(given: MessageSource) -> MessageSource:
-    """What the type says, said in words to whoever does not check types."""
-    if not isinstance(given, MessageSource):
-        raise Unusable(
-            f"{given!r} is no MessageSource", code="malformed", hint=f"use holdfast.MessageSource.local({str(given)!r}), or what your channel knows"
-        )
-    return given
-
-
-def _texts(needed: Mapping[str, object], more: Mapping[str, object]) -> None:
-    """The same, of what is text: a number that a channel uses as an id is none, and must not get as far as the journal."""
-    for name, value in (*needed.items(), *((name, value) for name, value in more.items() if value is not None)):
-        if not isinstance(value, str):
-            raise Unusable(f"{name}={value!r} is no text", code="malformed", hint=f"hand in {name}=str(...)")
-
-
-def _circle(source: MessageSource) -> Circle:
-    source = _source(source)
-    return Circle(person=source.person or "nobody", audience=source.audience, boundary=source.boundary)
-
-
-def _workspace(path: str | PathLike[str] | None) -> Workspace | None:
-    if path is None:
-        return None
-    folder = str(Path(path).resolve())
-    identity = folder_identity(folder)
-    if identity is None:
-        raise Unusable(f"{folder} is no folder", code="no_workspace", hint="name an existing folder")
-    return Workspace(folder, identity)
 
 
 def specs_from_agents(agents: Sequence[Agent]) -> tuple[list[AgentSpec], list[Tool], LazyModels]:
@@ -353,7 +330,10 @@ def specs_from_agents(agents: Sequence[Agent]) -> tuple[list[AgentSpec], list[To
     tools: dict[str, Tool] = {}
     models = LazyModels()
     specs = []
-    if isinstance(agents, Agent) or not all(isinstance(each, Agent) for each in agents):
+    if isinstance(agents, Agent | str) or not isinstance(agents, Iterable):
+        raise Unusable("agents is no list of agents", hint="write agents=[holdfast.Agent(...)]")
+    agents = list(agents)
+    if not all(isinstance(each, Agent) for each in agents):
         raise Unusable("agents is no list of agents", hint="write agents=[holdfast.Agent(...)]")
     for agent in _with_delegates(agents):
         if not is_name(agent.name):
@@ -416,5 +396,5 @@ def open(path: str | PathLike[str] | None = None, *, agents: Sequence[Agent] = (
     `agents` come on top of those in the home's settings; the first is the default.
     """
     specs, tools, models = specs_from_agents(agents)
-    folder = home_path(path)
+    folder = home_path(None if path is None else a_path(path, what="path"))
     return Home(lambda: open_service(folder, agents=specs, tools=tools, models=models, lasting=True))

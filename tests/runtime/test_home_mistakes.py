@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast
@@ -106,11 +107,96 @@ def test_a_number_is_no_text_and_is_not_kept_as_one() -> None:
                 home.answer(prompt, "edit", by=ALICE, arguments={"amount": "\udcff"}),
                 home.remind("bank/may", number, source=ALICE, every="1h"),
                 home.remind("bank/may", "hello", source=ALICE, at=number),
+                home.send("bank/may", "hello", source=ALICE, workspace=number),
+                home.answer(prompt, "edit", by=ALICE, arguments={"amount": object()}),
+                home.approval(number),
+                home.approvals(for_=number),
+                home.cancel(number, by=ALICE),
+                home.cancel("bank/may", by=ALICE, turn=number),
+                home.resume(number),
+                home.resume("bank/may", model=number),
+                home.session(nothing),
+                home.jobs(number, by=ALICE),
+                home.job(number, by=ALICE),
+                home.cancel_job(number, by=ALICE),
+                home.cancel_reminder(number, by=ALICE),
+                home.revoke(nothing, by=ALICE),
+                home.take_up("bank/may", number).__aenter__(),
             ):
                 with pytest.raises(holdfast.Unusable) as refused:
                     await mistake
                 assert (refused.value.code, bool(refused.value.hint)) == ("malformed", True)
             assert [each.state for each in await home.approvals()] == ["requested"]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("path", [7, b"state"])
+def test_a_home_is_named_by_text_or_a_path(path: Any) -> None:
+    with pytest.raises(holdfast.Unusable, match="is no path"):
+        holdfast.open(path)
+
+
+def _but(source: Any, **changes: Any) -> Any:
+    return msgspec.structs.replace(source, **changes)
+
+
+_UNVERIFIED = _but(ALICE.provenance, authenticity="unverified")
+_MISSPELT = _but(ALICE.provenance, taint="tained")
+NOBODY_THERE = [
+    holdfast.MessageSource.automation("alice", channel="webhook"),
+    holdfast.MessageSource.none(),
+    _but(ALICE, person=" "),
+    _but(ALICE, can_prompt=False),
+    _but(ALICE, principal=holdfast.Principal.SYSTEM),
+    _but(ALICE, provenance=_UNVERIFIED),
+]
+
+
+def test_what_is_said_for_somebody_is_no_consent_of_theirs() -> None:
+    """P3, P6: a webhook of alice's could approve what alice was asked; so could whoever claimed to be alice where nobody had checked it."""
+
+    async def story() -> None:
+        async with open_in_memory(agents=[BANK]) as home:
+            (prompt,) = (await home.send("bank/may", "pay amount=100", source=ALICE)).approvals
+            for source in NOBODY_THERE:
+                answer = await home.answer(prompt, "approve_once", by=source)
+                assert (answer.result, answer.reason, answer.turn.outcome) == ("failed", "wrong_approver", "waiting")
+            assert (await home.answer(prompt, "approve_once", by=ALICE)).result == "started"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        _but(ALICE, person=7),
+        _but(ALICE, person="alice "),
+        _but(ALICE, person="ali\u200bce"),
+        _but(ALICE, channel="lo\ncal"),
+        _but(ALICE, channel=""),
+        _but(ALICE, boundary=" "),
+        _but(ALICE, principal="root"),
+        _but(ALICE, audience="everybody"),
+        _but(ALICE, can_prompt="yes"),
+        _but(ALICE, provenance=_MISSPELT),
+        _but(ALICE, quotes=("bob: hello",)),
+        _but(ALICE, quotes=(holdfast.Quote("", "hello"),)),
+    ],
+    ids=lambda source: next(
+        f"{field}={getattr(source, field)!r}" for field in source.__struct_fields__ if getattr(source, field) != getattr(ALICE, field)
+    ),
+)
+def test_a_source_whose_authority_could_not_be_restored_is_refused(source: holdfast.MessageSource) -> None:
+    """A3: what is lost in a crash must not have been had before it. Nothing is written."""
+
+    async def story() -> None:
+        async with open_in_memory(agents=[BANK]) as home:
+            with pytest.raises(holdfast.Unusable) as refused:
+                await home.send("bank/may", "pay amount=100", source=source)
+            assert (refused.value.code, bool(refused.value.hint)) == ("malformed", True)
+            with pytest.raises(holdfast.Refused):
+                await home.session("bank/may")
 
     asyncio.run(story())
 
@@ -129,9 +215,10 @@ def test_a_cursor_of_another_life_is_told_and_skips_nothing() -> None:
             first = asyncio.ensure_future(anext(follower))
             await home.send("bank/may", "hello", source=ALICE)
             assert (await first).seq == last + 1
-            text: Any = "7"
-            with pytest.raises(holdfast.Unusable):
-                home.follow("bank/may", after=text)
+            for wrong in ("7", -1):
+                cursor: Any = wrong
+                with pytest.raises(holdfast.Unusable):
+                    home.follow("bank/may", after=cursor)
 
     asyncio.run(story())
 

@@ -141,7 +141,11 @@ class Journal(Protocol):
         ...
 
     async def read_quarantined(self, where: str) -> tuple[str, bytes]:
-        """One of those: its kind, and the bytes that were kept."""
+        """
+        One of those: its kind, and the bytes that were kept.
+
+        Refused as `unknown` when a life that was deleted kept them, BrokenChain when nobody of ours did, or they were changed since.
+        """
         ...
 
     async def beyond(self, seq: int) -> Sequence[Record]:

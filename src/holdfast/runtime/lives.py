@@ -7,14 +7,12 @@ the turn is ended. The old bytes stay where they are.
 """
 
 import contextlib
-from collections.abc import Sequence
-from itertools import accumulate
 
 import msgspec
 
+from holdfast import limits
 from holdfast.errors import BrokenChain, HoldfastError, NewerVersion, Refused
 from holdfast.ids import InstanceId, SessionId, session_id
-from holdfast.limits import KIB
 from holdfast.ports.journal_store import Draft, Journal, Record
 from holdfast.runtime.accepting import refuse_secrets
 from holdfast.runtime.delegating import refuse_delegates_name
@@ -38,6 +36,9 @@ from holdfast.session.events import (
 from holdfast.session.evolve import evolve, initial
 from holdfast.session.state import Delegate, Job, SessionState
 from holdfast.session.transitions import IllegalTransition
+
+_ATTACHED_CHARS_MAX = limits.TOOL_OUTPUT_VIEW_BYTES  # of one reply or outcome: what the model would have seen of it
+_ATTACHED_BYTES_MAX = limits.RECORD_BYTES_MAX // 2  # of all of them: they are one record of the new life
 
 
 class Carried:
@@ -91,7 +92,7 @@ async def unseal(service: Service, session: str, *, by: str, reason: str) -> Ses
         await end_jobs_and_keep_their_words(service.world, journal, carried.running_jobs)
         known = {each for event in carried.events if isinstance(event, LifeCarried) for each in event.attached}
         told = (*await _attached(journal), *await lost_calls(journal, after=carried.last_seq))
-        attached = _as_one_record([each for each in told if each not in known])
+        attached = _bounded([each for each in told if each not in known])
     finally:
         await journal.close()
     why = f"unsealed by {by}: {reason}"
@@ -195,31 +196,37 @@ class _Kept(msgspec.Struct):
 
 async def _attached(journal: Journal) -> tuple[str, ...]:
     """Outcomes that could not be journalled when the session was sealed, in words."""
-    told = []
+    told: list[str] = []
     for where in await journal.quarantined():
-        kind, data = await journal.read_quarantined(where)
-        if kind not in ("reply", "tool_outcome"):
-            continue
         try:
-            kept = msgspec.json.decode(data, type=_Kept)
-        except (ValueError, RecursionError):
-            told.append(f"something unreadable ({where})")
-            continue
-        what = "a reply" if kept.outcome is None else f"a tool's outcome ({kept.outcome})"
-        text = kept.text if len(kept.text) <= _TOLD_CHARS_MAX else f"{kept.text[:_TOLD_CHARS_MAX]}\n[the rest is in quarantine: {where}]"
-        told.append(f"{what}: {text}")
+            kind, data = await journal.read_quarantined(where)
+            kept = msgspec.json.decode(data, type=_Kept) if kind in ("reply", "tool_outcome") else None
+        except BrokenChain:
+            told.append(f"something that is not ours, or was changed ({where})")
+        except (Refused, ValueError, RecursionError) as exc:
+            if not isinstance(exc, Refused) or exc.code != "unknown":
+                told.append(f"something unreadable ({where})")
+        else:
+            told += [_kept_in_words(kept, where)] if kept is not None else []
     return tuple(told)
 
 
-_TOLD_CHARS_MAX = 16 * KIB  # of one of them: the model reads it, and people find all of it in quarantine
-_ATTACHED_CHARS_MAX = 128 * KIB  # of all together: they are one record, whatever the encoding does to them
+def _bounded(told: list[str]) -> tuple[str, ...]:
+    """As much as one record holds, and how much more there is."""
+    room, fits = _ATTACHED_BYTES_MAX, 0
+    for each in told:
+        room -= len(msgspec.json.encode(each))
+        if room < 0:
+            break
+        fits += 1
+    more = len(told) - fits
+    return (*told[:fits], *([f"{more} more; `holdfast sessions show` says where they are kept"] if more else []))
 
 
-def _as_one_record(told: Sequence[str]) -> tuple[str, ...]:
-    """The first that fit, and how many did not: a session that left too much behind must not stay sealed for that."""
-    kept = [text for text, size in zip(told, accumulate(map(len, told)), strict=True) if size <= _ATTACHED_CHARS_MAX]
-    left = len(told) - len(kept)
-    return (*kept, *([f"{left} more, which are in quarantine"] if left else []))
+def _kept_in_words(kept: _Kept, where: str) -> str:
+    """Not more of it than a model sees of any result: what is attached is one record, however much was kept."""
+    text = kept.text if len(kept.text) <= _ATTACHED_CHARS_MAX else f"{kept.text[:_ATTACHED_CHARS_MAX]}... (the rest is in {where})"
+    return f"a reply: {text}" if kept.outcome is None else f"a tool's outcome ({kept.outcome}): {text}"
 
 
 async def _begin(

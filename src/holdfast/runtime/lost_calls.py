@@ -4,6 +4,8 @@ Calls that began past the damage of a session that goes on without their records
 Only what somebody with the key wrote is told. That nothing is told does not say that nothing began: what stood right behind the damage can't be believed.
 """
 
+import contextlib
+
 import msgspec
 
 from holdfast.errors import HoldfastError
@@ -29,7 +31,8 @@ async def lost_calls(journal: Journal, *, after: int) -> tuple[str, ...]:
             case _:
                 pass
     for where in await journal.quarantined() if started else ():
-        started.pop(_ended(*await journal.read_quarantined(where)), None)
+        with contextlib.suppress(HoldfastError):  # what is not ours to read ended nothing
+            started.pop(_ended(*await journal.read_quarantined(where)), None)
     told = [_in_words(seq, event) for seq, event in started.values()]
     return (*told[:_TOLD_MAX], *([f"{len(told) - _TOLD_MAX} more calls had begun"] if len(told) > _TOLD_MAX else []))
 
@@ -42,7 +45,7 @@ def _ended(kind: str, data: bytes) -> CallId:
     """Whose outcome it is that could not be journalled any more; nobody's, if it is none."""
     try:
         return msgspec.json.decode(data, type=_Outcome).call if kind == "tool_outcome" else CallId("")
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return CallId("")
 
 

@@ -59,7 +59,8 @@ class FilesWorld:
             path.unlink()
 
     def read_quarantined(self, where: str) -> bytes:
-        return (self.path / where).read_bytes()
+        kept, said, _ = (self.path / where).read_bytes().partition(b',"ours":')
+        return kept + b"}" if said else kept
 
     def close(self) -> None:
         for store in self._stores:

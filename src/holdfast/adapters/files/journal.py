@@ -218,14 +218,14 @@ class FileJournal:
     # --- beside the journal ------------------------------------------------------------------------------------------
 
     async def quarantine(self, kind: str, payload: bytes) -> str:
-        return await self._store.in_thread(lambda: outputs.keep_aside(self.files, kind, payload))
+        return await self._store.in_thread(lambda: self._store.keep_aside(self.files, kind, payload))
 
     async def quarantined(self) -> Sequence[str]:
         places = await self._store.in_thread(self.files.quarantine.places)
         return [str(self.files.home_path / place) for place in places]
 
     async def read_quarantined(self, where: str) -> tuple[str, bytes]:
-        return await self._store.in_thread(lambda: self.files.quarantine.read(where))
+        return await self._store.in_thread(lambda: self._store.read_aside(self.files, where))
 
     async def beyond(self, seq: int) -> Sequence[Record]:
         keys = [each.record for each in self.files.keys.all()]

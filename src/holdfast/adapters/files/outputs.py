@@ -1,6 +1,5 @@
-"""What lies beside a journal: tools' full outputs, found and checked by digest; and what goes to quarantine."""
+"""What lies beside a journal: tools' full outputs, found and checked by digest."""
 
-import contextlib
 import os
 import re
 import secrets
@@ -8,7 +7,6 @@ import secrets
 from blake3 import blake3
 
 from holdfast.adapters.files.paths import create_exclusively, make_folder, open_folder, read_file, walk
-from holdfast.adapters.files.reserve import FULL
 from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.errors import BrokenChain, Refused
 from holdfast.limits import TOOL_OUTPUT_KEPT_BYTES
@@ -44,16 +42,3 @@ def find(files: SessionFiles, digest: str) -> bytes:
     if blake3(data).hexdigest() != digest:
         raise BrokenChain(f"{files.session}: the output {digest} was changed", hint="its text can't be believed; the journal has its digest")
     return data
-
-
-def keep_aside(files: SessionFiles, kind: str, payload: bytes) -> str:
-    """Quarantine; on a full disk out of the reserve, for it holds what would else be lost. Returns the path."""
-    try:
-        place = files.quarantine.keep(kind, payload)
-    except OSError as exc:
-        if exc.errno not in FULL or not files.reserve.free():
-            raise
-        place = files.quarantine.keep(kind, payload)
-    with contextlib.suppress(ValueError):
-        return str(files.home_path / place)
-    return place

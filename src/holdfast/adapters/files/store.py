@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.files import snapshots
+from holdfast.adapters.files import aside, snapshots
 from holdfast.adapters.files.derived_keys import DerivedKeys
 from holdfast.adapters.files.driver import DriverClaim, remove_folder
 from holdfast.adapters.files.filesystem_sync import FilesystemSync
@@ -294,6 +294,12 @@ class FileStore:
         if generation is None and self._own.trouble is not None:
             return None
         return self._derived.of_memory(generation)
+
+    def keep_aside(self, files: SessionFiles, kind: str, payload: bytes) -> str:
+        return aside.keep_aside(files, self._keys, self.generation(), kind, payload)
+
+    def read_aside(self, files: SessionFiles, where: str) -> tuple[str, bytes]:
+        return aside.read_aside(files, self._keys, self._own.registry.state.lives_of(files.session), where)
 
     def keep_snapshot(self, files: SessionFiles, snapshot: Snapshot) -> None:
         generation = self.generation()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +64,68 @@ async def test_a_segment_that_is_no_plain_file_of_ours_is_refused(files: Any, wa
         with pytest.raises(Refused):
             await store.open(OPS)
         assert not (await store.verify_session(OPS)).sealed
+
+
+@in_loop
+async def test_a_symlink_to_nowhere_in_the_place_of_the_next_segment_is_refused(files: Any) -> None:
+    """By whoever writes and by whoever opens, as by `verify`."""
+    await files.bear()
+    async with files.store() as store:
+        journal = await store.open(OPS)
+        (files.folder / "i1.00000002.jsonl").symlink_to("nowhere")
+        with pytest.raises(Refused) as caught:
+            await journal.append(files.says(1), since=journal.head)
+        assert caught.value.code == "unsafe_path"
+        with pytest.raises(Refused):
+            await store.open(OPS)
+        assert (await store.verify_session(OPS)).verdict == "unreadable"
+
+
+@in_loop
+async def test_a_reserve_that_has_another_name_is_neither_filled_nor_emptied(files: Any) -> None:
+    """Whoever linked a file of ours from elsewhere into the home would have it cut to nothing when the disk is full."""
+    await files.bear(1)
+    elsewhere = files.path.parent / "elsewhere"
+    elsewhere.write_bytes(b"of somebody")
+    (files.path / "reserve").unlink()
+    os.link(elsewhere, files.path / "reserve")
+    async with files.store() as store:
+        assert elsewhere.read_bytes() == b"of somebody"
+        assert not store._files.reserve.free()
+    assert elsewhere.read_bytes() == b"of somebody"
+
+
+@in_loop
+async def test_an_output_that_was_changed_is_kept_anew_when_it_comes_again(files: Any) -> None:
+    await files.bear(1)
+    async with files.store() as store:
+        journal = await store.open(OPS)
+        digest = await journal.keep_output(b"long and dear")
+        (files.folder / "outputs" / digest).write_bytes(b"of somebody")
+        assert await journal.keep_output(b"long and dear") == digest
+        assert await journal.output(digest) == b"long and dear"
+
+
+@in_loop
+async def test_a_claim_that_the_system_refuses_leaves_nothing_open(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of locks that is full, as often as one tries, is no table of descriptors that is full in the end."""
+    await files.bear(1)
+    async with files.store() as store:
+        journal = await store.open(OPS)
+
+        def no_locks(_fd: int, _operation: int) -> None:
+            raise OSError(errno.ENOLCK, "no locks available")
+
+        with monkeypatch.context() as patched:
+            patched.setattr("holdfast.adapters.files.driver.fcntl.flock", no_locks)
+            before = len(list(Path("/proc/self/fd").iterdir()))
+            for _ in range(5):
+                with pytest.raises(HoldfastError):
+                    await journal.claim()
+            assert len(list(Path("/proc/self/fd").iterdir())) == before
+        claim = await journal.claim()
+        assert claim is not None
+        await claim.release()
 
 
 @pytest.mark.parametrize("way", [as_symlink, as_hardlink, as_folder, as_fifo])

@@ -85,7 +85,7 @@ def is_as_we_left_it(files: SessionFiles, folder: int, fence: Fence, check: Chec
         status = os.stat(named.path, dir_fd=files.home, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    if status.st_size != fence.offset or os.access(named.next, os.F_OK, dir_fd=folder):
+    if status.st_size != fence.offset or os.access(named.next, os.F_OK, dir_fd=folder, follow_symlinks=False):
         return False
     known = files.known(fence.number, status)
     if known is not None:

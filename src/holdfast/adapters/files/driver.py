@@ -171,10 +171,15 @@ def _lock_driver_folder(files: "SessionFiles") -> int | None:
         except FileNotFoundError:
             files.check_there()
             continue
-        if not _is_locked(fd):
-            os.close(fd)
-            return None
         keep_from_children(fd)
+        try:
+            is_locked = _is_locked(fd)
+        except OSError:
+            close_kept(fd)
+            raise
+        if not is_locked:
+            close_kept(fd)
+            return None
         if _is_current(files, fd):
             return fd
         close_kept(fd)

@@ -6,7 +6,7 @@ import secrets
 
 from blake3 import blake3
 
-from holdfast.adapters.files.paths import create_exclusively, make_folder, open_folder, read_file, walk
+from holdfast.adapters.files.paths import create_exclusively, create_whole, make_folder, open_folder, read_file, walk
 from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.errors import BrokenChain, Refused
 from holdfast.limits import TOOL_OUTPUT_KEPT_BYTES
@@ -24,11 +24,20 @@ def keep(files: SessionFiles, data: bytes) -> str:
         make_folder(folder, OUTPUTS)
         fd = open_folder(folder, OUTPUTS)
         try:
-            # A file that is there already was linked whole; what it holds is checked when it is read.
-            create_exclusively(fd, digest, data, temporary=f".{digest}.{secrets.token_hex(8)}.tmp")
+            temporary = f".{digest}.{secrets.token_hex(8)}.tmp"
+            # A file that is there already was linked whole; but somebody may have changed it since, and these bytes are to be kept.
+            if not create_exclusively(fd, digest, data, temporary=temporary) and not _holds(fd, digest):
+                create_whole(fd, digest, data, temporary=temporary)
         finally:
             os.close(fd)
     return digest
+
+
+def _holds(folder: int, digest: str) -> bool:
+    try:
+        return blake3(read_file(folder, digest, bytes_max=TOOL_OUTPUT_KEPT_BYTES + 1)).hexdigest() == digest
+    except (OSError, Refused):
+        return False
 
 
 def find(files: SessionFiles, digest: str) -> bytes:

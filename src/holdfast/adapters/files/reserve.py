@@ -2,6 +2,7 @@
 HOME/reserve: blocks set aside while the disk has room, given back when it has none, so that what already happened can still be written down.
 
 Only a driver's records and what goes to quarantine may use it: outcomes of tools that were started. New messages are refused instead.
+What bears its name and is no plain file of ours, or has another name too, is somebody's, and is neither filled nor emptied.
 """
 
 import contextlib
@@ -9,7 +10,8 @@ import errno
 import os
 import threading
 
-from holdfast.adapters.files.paths import FILE_MODE
+from holdfast.adapters.files.paths import open_file
+from holdfast.errors import Refused
 from holdfast.limits import BATCH_BYTES_MAX
 
 RESERVE = "reserve"
@@ -25,8 +27,8 @@ class Reserve:
 
     def fill(self) -> None:
         """Set the blocks aside if they are not. Failing is no error: the disk is full already."""
-        with self._guard, contextlib.suppress(OSError):
-            fd = os.open(RESERVE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE, dir_fd=self._home)
+        with self._guard, contextlib.suppress(OSError, Refused):
+            fd = open_file(self._home, RESERVE, os.O_RDWR | os.O_CREAT)
             try:
                 if os.fstat(fd).st_blocks * 512 < self._size:
                     os.posix_fallocate(fd, 0, self._size)
@@ -38,8 +40,8 @@ class Reserve:
         """Give the blocks back to the disk; False if there were none."""
         with self._guard:
             try:
-                fd = os.open(RESERVE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._home)
-            except OSError:
+                fd = open_file(self._home, RESERVE, os.O_RDWR)
+            except (OSError, Refused):
                 return False
             try:
                 had = os.fstat(fd).st_blocks > 0

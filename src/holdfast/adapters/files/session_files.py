@@ -175,7 +175,8 @@ class SessionFiles:
             return []
 
     def has_segment(self, folder: int, number: int) -> bool:
-        return os.access(self.name(number), os.F_OK, dir_fd=folder)
+        """Or whatever bears its name: a symlink to nowhere is refused by whoever opens it, and not passed by."""
+        return os.access(self.name(number), os.F_OK, dir_fd=folder, follow_symlinks=False)
 
     def named(self, number: int) -> Named:
         named = self._named

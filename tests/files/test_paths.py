@@ -46,6 +46,10 @@ def as_somebody_elses(path: Path) -> None:
     os.chown(path, 65534, 65534)
 
 
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 WAYS = [as_symlink, as_hardlink, as_fifo, as_folder, as_writable_by_others]
 
 
@@ -118,11 +122,11 @@ async def test_a_claim_that_the_system_refuses_leaves_nothing_open(files: Any, m
 
         with monkeypatch.context() as patched:
             patched.setattr("holdfast.adapters.files.driver.fcntl.flock", no_locks)
-            before = len(list(Path("/proc/self/fd").iterdir()))
+            before = open_descriptors()
             for _ in range(5):
                 with pytest.raises(HoldfastError):
                     await journal.claim()
-            assert len(list(Path("/proc/self/fd").iterdir())) == before
+            assert open_descriptors() == before
         claim = await journal.claim()
         assert claim is not None
         await claim.release()

@@ -1,5 +1,7 @@
 """Search: all of what was said, and to each only what their circle heard. A cache that may be deleted, forged or behind."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,34 @@ async def test_a_deleted_broken_or_forged_file_changes_nothing(stage: Stage, tmp
         db = service.world.search._open()
         db.execute("UPDATE said SET body = replace(CAST(body AS TEXT), 'alice', 'bobby')")
         assert await found(service, "needle") == []
+
+
+def as_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def as_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def as_symlink(path: Path) -> None:
+    path.with_name("elsewhere").write_bytes(b"of somebody")
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+def as_symlink_to_nowhere(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize("way", [as_folder, as_fifo, as_symlink, as_symlink_to_nowhere])
+@in_loop
+async def test_what_is_no_file_in_its_place_hides_nothing(stage: Stage, tmp_path: Path, way: Callable[[Path], None]) -> None:
+    """It is a cache (D9): put out of the way, or done without; what a symlink leads to is not touched."""
+    async with stage.open(stage.agent([{"say": "Gone."}])) as home:
+        await home.send("ops/a", "delete the old branch", source=alice)
+        way(tmp_path / "s.db")
+        assert await found(searching(home, tmp_path / "s.db"), "branch") == [("ops/a", "t1", "request")]
+    assert not (tmp_path / "elsewhere").exists() or (tmp_path / "elsewhere").read_bytes() == b"of somebody"
 
 
 @in_loop

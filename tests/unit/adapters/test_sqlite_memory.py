@@ -254,3 +254,20 @@ def test_a_forked_child_opens_the_file_anew(path: Path) -> None:
     memory.close()
     assert ours is not None
     ours.close()
+
+
+@pytest.mark.parametrize("way", ["garbage", "folder", "fifo", "symlink"])
+def test_a_file_that_can_not_be_copied_is_said_and_the_backup_is_none(path: Path, tmp_path: Path, way: str) -> None:
+    match way:
+        case "garbage":
+            path.write_bytes(b"no database" * 1000)
+        case "folder":
+            path.mkdir()
+        case "fifo":
+            os.mkfifo(path)
+        case _:
+            memory_at(tmp_path / "elsewhere").add(item("1"))
+            path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(NotSaved) as caught:
+        copy_memory(path, tmp_path / "copy")
+    assert "doctor" in caught.value.hint

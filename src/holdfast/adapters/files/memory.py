@@ -244,6 +244,17 @@ def copy_memory(source: Path, target: Path) -> None:
     import apsw
 
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    try:
+        _copy_pages(source, target)
+    except apsw.Error as exc:
+        raise NotSaved(f"{source.name} can't be copied: {exc}", hint="`holdfast doctor` looks for the reason") from exc
+    with target.open("rb+") as copied:
+        os.fsync(copied.fileno())
+
+
+def _copy_pages(source: Path, target: Path) -> None:
+    import apsw
+
     with contextlib.ExitStack() as stack:
         there = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
         stack.callback(there.close)
@@ -253,8 +264,6 @@ def copy_memory(source: Path, target: Path) -> None:
         with here.backup("main", there, "main") as backup:
             while not backup.done:
                 backup.step()
-    with target.open("rb+") as copied:
-        os.fsync(copied.fileno())
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -158,14 +158,21 @@ class SqliteSearch:
 
         if self._db is None:
             try:
-                self._db = self._connected()
-            except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError):
-                self._remove()
-                self._db = self._connected()
-            except (apsw.FullError, apsw.IOError, apsw.ReadOnlyError) as exc:
+                self._db = self._connected_anew()
+            except (apsw.FullError, apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError) as exc:
                 _log.info("what is searched is kept in memory: %s", exc)
                 self._db = _in_memory(None)
         return self._db
+
+    def _connected_anew(self) -> "apsw.Connection":
+        """What is broken, foreign, or no file at all in its place is put out of the way once; a folder stays."""
+        import apsw
+
+        try:
+            return self._connected()
+        except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.CantOpenError):
+            self._remove()
+            return self._connected()
 
     def _connected(self) -> "apsw.Connection":
         return _connect(str(self._path)) if self._takes_writes() else _in_memory(None)

@@ -78,7 +78,7 @@ class _Beside(NamedTuple):
 
     kind: Literal["model", "tool", "deliver"]
     turn: TurnId
-    what: str = ""  # the call, or the delivery
+    what: str = "-"  # the call, or the delivery
 
 
 class Driver:
@@ -225,6 +225,7 @@ class Driver:
                 self._tasks.pop(beside, None)
                 self._ledger.poke()
 
+        # Its name has four words: the simulation of a home reads from it whose turn a request is made for.
         self._tasks[beside] = self._group.create_task(guarded(), name=f"{self._ledger.session} {' '.join(beside)}")
 
     def _next(self, state: SessionState) -> Coroutine[Any, Any, Any] | None:

@@ -1,5 +1,6 @@
 """`holdfast sessions export`: a session as it is stored, or for people."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -61,12 +62,17 @@ def _printed(options: Options, session: str, markdown: str, output: str | None) 
     return markdown.encode()
 
 
-def _write(options: Options, data: list[bytes], output: str | None) -> None:
+def _write(options: Options, data: Iterable[bytes], output: str | None) -> None:
     if output is None:
         options.out.stored(data)
         return
     try:
-        with Path(output).open("xb") as file:
-            file.writelines(data)
+        file = Path(output).open("xb")  # noqa: SIM115  closed below, or removed
     except FileExistsError:
         raise Unusable(f"{output} is there already", code="exists", hint="name another file") from None
+    try:
+        with file:
+            file.writelines(data)
+    except BaseException:
+        Path(output).unlink(missing_ok=True)  # half an export passes for a whole one, and would be in the way of the next
+        raise

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -69,6 +70,23 @@ def test_tools_are_loaded_by_the_names_of_settings(monkeypatch: pytest.MonkeyPat
         with pytest.raises(Unusable) as refused:
             load_tool(name, builtins)
         assert refused.value.hint
+
+
+@pytest.mark.parametrize("body", ["1 / 0", "import sys; sys.exit(3)", "def x(", "raise LookupError", "import nosuch"])
+def test_a_module_that_can_not_be_imported_is_told_of_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    """It was a traceback in every command, an exit code that meant something else, and the end of a server."""
+    (tmp_path / "broken_bot.py").write_text(body)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(Unusable, match="'broken_bot:x'") as refused:
+        load_tool("broken_bot:x", builtin_tools())
+    assert refused.value.hint
+
+
+def test_what_is_wrong_with_a_tool_is_told_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "untyped_bot.py").write_text("import holdfast\n\n@holdfast.tool\ndef x(a): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(Unusable, match="parameter 'a' of x has no type"):
+        load_tool("untyped_bot:x", builtin_tools())
 
 
 def test_the_time_is_told(place: Any, run: Any) -> None:

@@ -4,8 +4,10 @@ The tools that this process has, by name: the built-in ones, the program's own f
 
 import importlib
 from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
 
 from holdfast.adapters.tools import processes
+from holdfast.adapters.tools.arguments import told
 from holdfast.adapters.tools.job_tools import job_cancel, job_status
 from holdfast.adapters.tools.memory import forget, recall, remember
 from holdfast.adapters.tools.now import now, wall_ms
@@ -15,7 +17,7 @@ from holdfast.adapters.tools.reminders import cancel_reminder, list_reminders, s
 from holdfast.adapters.tools.shell import Confine, Shell
 from holdfast.adapters.tools.spare import SpareLauncher
 from holdfast.adapters.tools.writing import write_file
-from holdfast.errors import Unusable
+from holdfast.errors import HoldfastError, Unusable
 from holdfast.ids import CallId
 from holdfast.ports.memory import Memory
 from holdfast.ports.tools import BUILTIN_TOOLS, ProcessFacts, Tool
@@ -78,13 +80,21 @@ def load_tool(name: str, builtins: Iterable[Tool]) -> Tool:
         if found is None:
             raise Unusable(f"there is no built-in tool {name!r}", hint=f"use one of {', '.join(BUILTIN_TOOLS)}, or MODULE:FUNCTION")
         return found
-    try:
-        value = getattr(importlib.import_module(module_name), attribute)
-    except ImportError as exc:
-        raise Unusable(f"tool {name!r}: {exc}", hint="is the module installed, or on PYTHONPATH?") from exc
-    except AttributeError as exc:
-        raise Unusable(f"tool {name!r}: {module_name} has no {attribute!r}", hint="check its spelling") from exc
+    value = getattr(_imported(module_name, name), attribute, None)
+    if value is None:
+        raise Unusable(f"tool {name!r}: {module_name} has no {attribute!r}", hint="check its spelling")
     if not all(hasattr(value, part) for part in ("definition", "validate", "bind", "prepare")):
         raise Unusable(f"{name!r} is not a tool", hint="decorate the function with @holdfast.tool")
     tool: Tool = value
     return tool
+
+
+def _imported(module: str, tool: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except HoldfastError:  # of our own decorators, with a hint of its own
+        raise
+    except ImportError as exc:
+        raise Unusable(f"tool {tool!r}: {exc}", hint="is the module installed, or on PYTHONPATH?") from exc
+    except (Exception, SystemExit) as exc:  # whatever a module of the user's raises: it ends no server, and no exit code of its own is taken for ours
+        raise Unusable(f"tool {tool!r}: importing {module} failed: {told(exc)}", hint=f"run `python -c 'import {module}'` to see where") from exc

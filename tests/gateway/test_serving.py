@@ -26,7 +26,7 @@ from holdfast.ports.journal_store import Record
 from holdfast.runtime.service import Service
 from holdfast.session.codec import decode
 from holdfast.session.events import CallFinished, TurnEnded
-from holdfast.testing import ScriptModel, open_in_memory
+from holdfast.testing import Disk, ScriptModel, open_in_memory
 from holdfast.testing.loop import in_loop
 from holdfast.wiring import open_service
 from tests.gateway.conftest import WAIT_SECONDS, Gateway, until
@@ -243,6 +243,23 @@ async def test_a_disk_that_refuses_to_be_read_ends_no_server(monkeypatch: pytest
         await asyncio.wait([running, ended], return_when=asyncio.FIRST_COMPLETED)
         assert (running.done(), await ended, len(tries) > 1) == (False, "completed", True)
         running.cancel()
+
+
+@in_loop
+async def test_a_turn_that_waits_for_what_is_not_here_is_said_to_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody else would tell whoever runs the server why nothing happens; and nobody reads what comes every half minute."""
+    disk = Disk()
+    async with open_in_memory(agents=[holdfast.Agent("ops", model=ScriptModel(["done"]))], disk=disk) as home:
+        await home.service.send("ops/a", "go", source=holdfast.MessageSource.local("alice"), wait=False)
+    async with open_in_memory(disk=disk) as home, asyncio.timeout(WAIT_SECONDS):
+        drives = driving.Drives(home.service)
+        running = asyncio.ensure_future(drives.run())
+        for _ in range(3):
+            while drives.rescans == 0 or drives.running:  # noqa: ASYNC110  # a turn of the loop each
+                await asyncio.sleep(0)
+            drives.wake(session_id("ops/a"))
+        running.cancel()
+    assert [each.getMessage() for each in caplog.records] == ["ops/a can't be driven on here: there is no agent 'ops'"]
 
 
 async def _ended(home: holdfast.Home) -> str:

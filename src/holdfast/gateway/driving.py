@@ -12,6 +12,7 @@ import logging
 
 from holdfast.errors import HoldfastError, Untrusted
 from holdfast.ids import SessionId
+from holdfast.runtime.lacking import why_not
 from holdfast.runtime.service import Service
 from holdfast.session.state import CallStatus, SessionState
 
@@ -32,6 +33,7 @@ class Drives:
         # Up to when reminders have been looked for. What was due before is in somebody's hands, and is looked for again with the rest.
         self._reminded_until = 0
         self._sooner = asyncio.Event()
+        self._lacking: dict[SessionId, str] = {}  # what was said last of sessions that wait for something that is not here
         self.is_stopping = False
         self._hurry = asyncio.Event()
         self.rescans = 0
@@ -127,6 +129,7 @@ class Drives:
                 while True:
                     self._again.discard(session)
                     await self._service.drive_all(session, until=self._until)
+                    self._say_what_is_lacking(session)
                     if self.is_stopping or session not in self._again:
                         return
         except Untrusted as exc:
@@ -138,6 +141,16 @@ class Drives:
         finally:
             self._tasks.pop(session, None)
             self._note_due(session)
+
+    def _say_what_is_lacking(self, session: SessionId) -> None:
+        """Of a turn that waits for a model, an agent or a tool that is not here: once, since it is looked at every half minute."""
+        ledger = self._service.shelf.get(session)
+        lacking = why_not(self._service.world, ledger.state) if ledger is not None else None
+        if lacking is None:
+            self._lacking.pop(session, None)
+        elif self._lacking.get(session) != lacking:
+            self._lacking[session] = lacking
+            _log.warning("%s can't be driven on here: %s", session, lacking)
 
     def _until(self, _: SessionState) -> bool:
         return self.is_stopping

@@ -198,3 +198,13 @@ def test_an_answer_with_half_a_character_is_kept(
     assert (answer.text, answer.calls, "".join(heard)) == (text, (call,) if call is not None else (), text)
     assert msgspec.json.decode(msgspec.json.encode(answer), type=ModelAnswer) == answer
     assert ("wrote halves of characters" in caplog.text) == is_said
+
+
+def test_a_models_own_code_that_would_end_the_program_ends_its_call() -> None:
+    def leaves(*_: Any) -> ModelResponse:
+        sys.exit(3)
+
+    model = Catalogue().register(FunctionModel(leaves, model_name="f"))
+    with pytest.raises(ModelFailed) as caught:
+        asyncio.run(model.call(HELLO, on_text=lambda _: None))
+    assert (caught.value.kind, caught.value.may_pass) == ("malformed", False)

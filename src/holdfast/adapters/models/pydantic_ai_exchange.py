@@ -59,6 +59,9 @@ async def exchange(model: Model, request: ModelRequest, *, name: str) -> AsyncGe
     except Exception as exc:
         # The seam: an SDK or the wire may raise anything, and every one of them ends this call and no more.
         raise failure_from_exception(exc, model=name) from exc
+    except SystemExit as exc:
+        # As of a tool: code of a model's author ends its own call, and not the program.
+        raise ModelFailed("malformed", f"{name}: the model's own code tried to end the program", may_pass=False) from exc
     failure = failure_from_response(response, model=name)
     if failure is not None:
         raise failure

@@ -2,7 +2,6 @@
 
 import re
 from datetime import UTC, tzinfo
-from difflib import get_close_matches
 
 from holdfast.errors import Unusable
 
@@ -29,6 +28,7 @@ def find_zone(name: str) -> tzinfo:
 
 
 def _hint(name: str) -> str:
+    from difflib import get_close_matches
     from zoneinfo import available_timezones
 
     known = available_timezones()

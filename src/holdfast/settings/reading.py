@@ -12,7 +12,6 @@ from holdfast.runtime.world import AgentSpec
 from holdfast.session.authority import Audience
 from holdfast.settings import values
 from holdfast.settings.keys import ANY, SECTIONS, Key
-from holdfast.settings.lines import line_of, places_of
 from holdfast.settings.settings import DEFAULT_MODEL, Settings, did_you_mean
 from holdfast.settings.values import Wrong
 
@@ -166,6 +165,8 @@ def _quoted(part: str) -> str:
 
 
 def _unusable(text: str, name: str, problems: list[Problem]) -> Unusable:
+    from holdfast.settings.lines import line_of, places_of  # most homes have nothing wrong
+
     places = places_of(text)
     placed = sorted(((line_of(places, problem.path) or 1, problem) for problem in problems), key=lambda each: each[0])
     said = [f"{name}, line {line}: {problem.text}" for line, problem in placed[:_PROBLEMS_MAX]]

@@ -1,7 +1,6 @@
 """The settings of one moment, understood: what wiring, policy and channels ask of them."""
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Literal
 
 import msgspec
@@ -149,5 +148,7 @@ def no_such_tool(agent: str, tool: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(word: str, valid: Iterable[str]) -> str:
+    from difflib import get_close_matches  # only where something is wrong
+
     near = get_close_matches(word, list(valid), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""

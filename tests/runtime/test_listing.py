@@ -12,6 +12,7 @@ from holdfast.home import Agent
 from holdfast.ids import SessionId
 from holdfast.ports.journal_store import Draft
 from holdfast.runtime import lives
+from holdfast.runtime.job_verbs import Circle, list_jobs
 from holdfast.runtime.listing import is_seen
 from holdfast.runtime.noting import note
 from holdfast.session.codec import encode
@@ -266,6 +267,7 @@ async def test_a_busy_session_is_not_opened_by_any_list(stage: Stage, monkeypatc
         monkeypatch.setattr(store, "held_by", held_by)
         monkeypatch.setattr(store, "open", never)
         monkeypatch.setattr(service.shelf, "_take", never)
+        everyone = Circle.local("alice", may_all=True)
         lines = await service.sessions()
         assert [(line.session, line.phase, line.waiting, line.busy is not None) for line in lines] == [
             ("ops/a", "parked", 1, True),
@@ -276,4 +278,8 @@ async def test_a_busy_session_is_not_opened_by_any_list(stage: Stage, monkeypatc
         patience = service.patience()
         [waiting] = await service.approvals(patience=patience)
         assert (waiting.session, list(patience.found)) == ("ops/a", ["ops/a", "ops/b"])
+        patience = service.patience()
+        assert (await list_jobs(service, everyone, everything=True, patience=patience), list(patience.found)) == ((), ["ops/a", "ops/b"])
+        patience = service.patience()
+        assert (await service.reminders(patience=patience), list(patience.found)) == ((), ["ops/a", "ops/b"])
         assert await service.owing() == []

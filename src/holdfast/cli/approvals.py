@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import answer, completing
+from holdfast.cli.busy import busy_fields, tell_busy
 from holdfast.cli.options import Options, command, group, options_of
 from holdfast.cli.output import encoded
 from holdfast.cli.running import looking_service, run
-from holdfast.errors import Busy, Refused
+from holdfast.errors import Refused
 
 if TYPE_CHECKING:
-    from holdfast.ids import SessionId
     from holdfast.runtime.reports import ApprovalReport
 
 
@@ -42,32 +42,20 @@ def register(app: typer.Typer) -> None:
 
 
 async def _list(options: Options, for_: str | None, *, everything: bool) -> int:
-    found: tuple[ApprovalReport, ...] = ()
-    busy: dict[SessionId, Busy] = {}
     async with looking_service(options) as service:
-        if service is not None:
-            patience = service.patience()
-            busy = patience.found
-            if options.out.json and for_ is None and not everything:
-                options.out.object({"approvals": await service.approvals_json(patience=patience), **_busy_fields(busy)})
-                return 0
-            found = await service.approvals(for_=for_, everything=everything, patience=patience)
+        patience = service.patience() if service is not None else None
+        if service is not None and options.out.json and for_ is None and not everything:
+            options.out.object({"approvals": await service.approvals_json(patience=patience), **busy_fields(patience)})
+            return 0
+        found = await service.approvals(for_=for_, everything=everything, patience=patience) if service is not None else ()
     if options.out.json:
-        options.out.object({"approvals": found, **_busy_fields(busy)})
+        options.out.object({"approvals": found, **busy_fields(patience)})
     elif not found:
         options.out.text("nothing waits for an answer" if not everything else "nothing was ever asked")
     else:
         options.out.table(("ID", "SESSION", "TOOL", "STATE", "MAY ANSWER", "EXPIRES", "WHAT"), [_row(each) for each in found])
-    for each in busy.values():
-        options.out.note(f"{each.message}: what is said of it here may be old")
+    tell_busy(options, patience)
     return 0
-
-
-def _busy_fields(busy: "dict[SessionId, Busy]") -> dict[str, object]:
-    """Only where there is something to say: a list without it is whole."""
-    from holdfast.runtime.patience import busy_report
-
-    return {"busy": {session: busy_report(each) for session, each in busy.items()}} if busy else {}
 
 
 def _row(approval: "ApprovalReport") -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import completing
+from holdfast.cli.busy import busy_fields, tell_busy
 from holdfast.cli.options import Options, command, group, options_of
 from holdfast.cli.output import encoded
 from holdfast.cli.running import home_of, looking_service, run
@@ -72,13 +73,15 @@ async def _list(options: Options, session: str | None, asserted: str | None, *, 
 
     async with looking_service(options) as service:
         circle = _circle(options, asserted)
-        found = await list_jobs(service, circle, session=session, everything=everything) if service is not None else ()
+        patience = service.patience() if service is not None else None
+        found = await list_jobs(service, circle, session=session, everything=everything, patience=patience) if service is not None else ()
     if options.out.json:
-        options.out.object({"jobs": found})
+        options.out.object({"jobs": found, **busy_fields(patience)})
     elif not found:
         options.out.text("no job runs" if not everything else "there was no job")
     else:
         options.out.table(("ID", "SESSION", "TOOL", "STATE", "FOR", "SINCE", "ARGUMENTS"), [_row(each) for each in found])
+    tell_busy(options, patience)
     return 0
 
 

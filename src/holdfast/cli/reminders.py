@@ -6,6 +6,7 @@ import typer
 
 from holdfast.cli import completing
 from holdfast.cli.arguments import SessionArgument
+from holdfast.cli.busy import busy_fields, tell_busy
 from holdfast.cli.options import Options, command, group, options_of
 from holdfast.cli.running import home_of, looking_service, making_service, run
 from holdfast.errors import Refused
@@ -99,14 +100,16 @@ async def _list(options: Options, session: str | None) -> int:
 
     name = session_id(session) if session is not None else None
     async with looking_service(options) as service:
-        found = await service.reminders() if service is not None else ()
+        patience = service.patience() if service is not None else None
+        found = await service.reminders(patience=patience) if service is not None else ()
     found = tuple(each for each in found if name in (None, each.session))
     if options.out.json:
-        options.out.object({"reminders": found})
+        options.out.object({"reminders": found, **busy_fields(patience)})
     elif not found:
         options.out.text("no reminders stand")
     else:
         options.out.table(("ID", "SESSION", "NEXT", "WHEN", "BY", "TEXT"), [_row(each) for each in found])
+    tell_busy(options, patience)
     return 0
 
 

@@ -22,6 +22,7 @@ from holdfast.runtime.job_reports import JobReport, ended_job_report, running_jo
 from holdfast.runtime.jobs import ENDING_SECONDS, running_jobs
 from holdfast.runtime.ledger import Ledger, record_at
 from holdfast.runtime.noting import note
+from holdfast.runtime.patience import Patience
 from holdfast.runtime.reports import arguments_of
 from holdfast.runtime.service import Service
 from holdfast.session.authority import Audience
@@ -53,21 +54,27 @@ def unknown(job: str) -> Refused:
     return Refused(f"there is no job {job}", code="unknown", hint="`holdfast jobs list` shows them")
 
 
-async def list_jobs(service: Service, circle: Circle, *, session: str | None = None, everything: bool = False) -> tuple[JobReport, ...]:
-    """Those that run; with `everything`, also those that ended lately."""
+async def list_jobs(
+    service: Service, circle: Circle, *, session: str | None = None, everything: bool = False, patience: Patience | None = None
+) -> tuple[JobReport, ...]:
+    """Those that run; with `everything`, also those that ended lately. Of a session that is busy none is told, and the patience says which it is."""
+    patience = patience or service.patience()
     if session is not None:
         names = [session_id(session)]
     else:
-        await service.owing()  # finds out what has ended, and brings the index up to date
+        await service.owing(patience)  # finds out what has ended, and brings the index up to date
         names = [row.session for row in service.world.index.rows()] if everything else list(listing.with_jobs(service.world))
     found: list[JobReport] = []
     for name in names:
+        if session is None and await patience.busy(name) is not None:
+            continue
         try:
             async with _looked_at(service, name) as ledger:
                 found.extend(await _reports(ledger, circle, everything=everything))
-        except HoldfastError:
+        except HoldfastError as exc:
             if session is not None:
                 raise
+            patience.caught(name, exc)
     return tuple(sorted(found, key=lambda each: each.submitted_at))
 
 

@@ -344,9 +344,9 @@ def _waiting(standing: Standing, now: int) -> Sequence[ApprovalReport]:
     return [each for each in reports if _ms(each.expires_at) > now]
 
 
-async def reminders(world: World, shelf: Shelf) -> tuple[ReminderReport, ...]:
-    """Every one that stands, in all sessions, the next one first; none that is read from a row behind its journal."""
-    living = {each.session for each in await _survey(world, shelf, Patience(world.store))}
+async def reminders(world: World, shelf: Shelf, *, patience: Patience | None = None) -> tuple[ReminderReport, ...]:
+    """Every one that stands, in all sessions, the next one first; none that is read from a row behind its journal, unless its session is busy."""
+    living = {each.session for each in await _survey(world, shelf, patience or Patience(world.store))}
     rows = (world.index.get(session) for session in world.index.reminding(after=0, until=_EVER))
     found = [_decode_reminder(raw) for row in rows if row is not None and row.session in living for raw in row.reminders]
     return tuple(sorted(found, key=lambda each: (each.next_at, each.session, each.id)))

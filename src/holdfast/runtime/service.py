@@ -197,9 +197,9 @@ class Service:
 
     # --- serving
 
-    async def owing(self) -> Sequence[SessionId]:
+    async def owing(self, patience: Patience | None = None) -> Sequence[SessionId]:
         """Sessions in which a driver could do something now, from the index; those behind their journal are opened, and those with jobs looked at."""
-        return await self._resuming.owing()
+        return await self._resuming.owing(patience)
 
     async def drive_all(self, session: SessionId, *, until: Until | None = None) -> None:
         """For a process that stays: close what is past its time, then drive until nothing is owed that this process can do, or `until` holds."""
@@ -262,9 +262,9 @@ class Service:
             await self._changed(ledger)
             return report
 
-    async def reminders(self) -> tuple[ReminderReport, ...]:
+    async def reminders(self, *, patience: Patience | None = None) -> tuple[ReminderReport, ...]:
         """Every one that stands, in all sessions, the next one first."""
-        return await listing.reminders(self.world, self.shelf)
+        return await listing.reminders(self.world, self.shelf, patience=patience)
 
     async def reminder(self, reminder: str) -> ReminderReport:
         found = next((each for each in await self.reminders() if each.id == reminder), None)

@@ -74,14 +74,17 @@ def test_lists_say_what_the_index_knows_of_a_busy_session_and_who_keeps_it(outda
 
 def test_half_a_record_of_a_stopped_writer_is_not_waited_for(cli: Cli) -> None:
     """What lies past the anchor needs the lock to be read; a list goes without it."""
-    cli.json("send", "ops/api", "hello")
+    approval = cli.ask()
     with stopped_in(cli, "ops/api"):
         (segment,) = (cli.home / "sessions" / "ops" / "api").glob("*.jsonl")
         with segment.open("ab") as journal:
             journal.write(b'{"seq":')
+        (cli.home / "index.db").unlink()
         told = cli.json("approvals", "list", "--all")
+        sought = cli("--json", "approvals", "show", approval["id"])
         verdict = asyncio.run(_verdict(cli))
     assert (told["approvals"], list(told["busy"])) == ([], ["ops/api"])
+    assert (sought.code, sought.json["error"]["code"]) == (5, "busy")  # nobody has looked whether it is there
     assert (verdict.verdict, verdict.detail) == ("unreadable", f"ops/api is being written by {told['busy']['ops/api']['holder']} for 0 s or more")
 
 

@@ -371,6 +371,9 @@ async def session_of(world: World, shelf: Shelf, approval: ApprovalId) -> Sessio
         if (found := story.get(approval)) is not None:
             world.index.put_approval(approval, found.session)
             return found.session
+    for session in await world.store.unsettled():
+        if (busy := patience.found.get(session)) is not None:
+            raise busy  # it may be there: who says that there is no such prompt must have looked
     return None
 
 

@@ -105,6 +105,13 @@ def values_of_json(arguments: Any) -> Any:
     return arguments
 
 
+def asking(source: MessageSource, *, may_all: bool) -> str:
+    """Who asks, by name. Whoever has none has no right that goes by one: no word stands for them, since somebody may be called that."""
+    if source.person is None and not may_all:
+        raise Refused("it is not known who asks", code="no_authority", hint="give a source with a person, as authenticated by its channel")
+    return source.person or "nobody"
+
+
 def a_circle(source: MessageSource) -> Circle:
     source = a_source(source)
     return Circle(person=source.person or "nobody", audience=source.audience, boundary=source.boundary)

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from holdfast.errors import NotSaved, Refused, Untrusted, Unusable
-from holdfast.handed_in import a_circle, a_cursor, a_path, a_source, a_workspace, somebody_who_consents, texts, values_of_json
+from holdfast.handed_in import a_circle, a_cursor, a_path, a_source, a_workspace, asking, somebody_who_consents, texts, values_of_json
 from holdfast.ids import ApprovalId, GrantId, TurnId
 from holdfast.ports.journal_store import Record
 from holdfast.ports.tools import BUILTIN_TOOLS, Tool
@@ -219,7 +219,7 @@ class Home:
         """End the running turn, or the one that is named; calls that had started end with their real outcome or in doubt. The requester and an operator may."""
         texts({"session": session}, {"turn": turn})
         operator = a_source(by).principal == "operator"
-        return await self.service.cancel(session, by=by.person or "nobody", turn=TurnId(turn) if turn else None, may_all=operator)
+        return await self.service.cancel(session, by=asking(by, may_all=operator), turn=TurnId(turn) if turn else None, may_all=operator)
 
     @_verb
     async def resume(self, session: str | None = None, *, model: str | None = None) -> tuple[Turn, ...]:
@@ -266,7 +266,8 @@ class Home:
     @_verb
     async def cancel_reminder(self, reminder: str, *, by: MessageSource) -> Reminder:
         texts({"reminder": reminder}, {})
-        return await self.service.cancel_reminder(reminder, by=a_source(by).person or "nobody", may_all=by.principal == "operator")
+        operator = a_source(by).principal == "operator"
+        return await self.service.cancel_reminder(reminder, by=asking(by, may_all=operator), may_all=operator)
 
     @_verb
     async def grants(self) -> tuple[Grant, ...]:
@@ -277,7 +278,8 @@ class Home:
     async def revoke(self, grant: str, *, by: MessageSource) -> None:
         """Take a remembered approval back: the requester may. From the next call on it is asked again."""
         texts({"grant": grant}, {})
-        await self.service.revoke(GrantId(grant), by=a_source(by).person or "nobody", may_all=by.principal == "system")
+        system = a_source(by).principal == "system"
+        await self.service.revoke(GrantId(grant), by=asking(by, may_all=system), may_all=system)
 
     @_verb
     async def jobs(self, session: str | None = None, *, by: MessageSource, everything: bool = False) -> tuple[Job, ...]:

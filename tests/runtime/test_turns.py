@@ -173,6 +173,22 @@ async def test_only_the_requester_or_the_operator_cancels(stage: Stage) -> None:
 
 
 @in_loop
+async def test_who_is_not_known_has_no_right_of_a_person_who_is_called_nobody(stage: Stage) -> None:
+    """A2: a stand-in for a missing name is somebody's own."""
+    requester, unknown = holdfast.MessageSource.local("nobody"), msgspec.structs.replace(bob, person=None, principal="trusted_internal")
+    async with stage.open(stage.agent(act("it"))) as home:
+        turn = await home.send("ops/api", "do it", source=requester)
+        (approval,) = turn.approvals
+        reminder = await home.remind("ops/api", "look", source=requester, every="1h")
+        for tried in (home.cancel("ops/api", by=unknown), home.cancel_reminder(reminder.id, by=unknown), home.revoke("g-1", by=unknown)):
+            with pytest.raises(Refused) as refused:
+                await tried
+            assert refused.value.code == "no_authority"
+        assert [each.id for each in await home.approvals()] == [approval.id]
+        assert [each.id for each in await home.reminders()] == [reminder.id]
+
+
+@in_loop
 async def test_the_same_call_again_and_again_is_corrected_then_ends_the_turn(stage: Stage) -> None:
     """Case 46."""
     same = {"call": [{"tool": "look", "args": {"at": "x"}}]}

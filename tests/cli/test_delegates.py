@@ -47,6 +47,21 @@ def test_whoever_waits_for_a_delegate_goes_on_when_its_approved_call_may_not_run
     assert (shown["phase"], shown["owes"], (cli.cwd / "found.txt").exists()) == ("idle", [], False)
 
 
+def test_an_answer_again_is_told_of_what_a_delegate_waits_for(cli: Cli) -> None:
+    """The turn's present outcome is the one that `send` tells: its delegate's prompt is what it waits for."""
+    cli.settings(SETTINGS)
+    both = [
+        {"tool": "delegate_researcher", "args": {"task": TASK.partition("'")[2].rstrip("'")}},
+        {"tool": "write_file", "args": {"path": "own.txt", "content": "x"}},
+    ]
+    turn = cli.json("send", "ops/api", "go on", "--as", "alice", "--model", cli.script({"call": both}, {"say": "done"}))
+    own, below = sorted(turn["approvals"], key=lambda each: each["session"] != "ops/api")
+    told = [cli.answer(own, "approve_once", "--answer-id", "mine") for _ in range(2)]
+    assert [(each.code, each.json["result"], each.json["outcome"]) for each in told] == [(3, "started", "waiting")] * 2
+    assert [[each["id"] for each in ran.json["approvals"]] for ran in told] == [[below["id"]]] * 2
+    assert cli.answer(below).json["reply"] == "done"
+
+
 def test_a_delegates_session_takes_no_messages(cli: Cli) -> None:
     cli.settings(SETTINGS)
     (approval,) = cli.json("send", "ops/api", TASK, "--as", "alice")["approvals"]

@@ -125,7 +125,8 @@ class Answering:
     async def _go_on(self, ledger: Ledger, driver: Driver, approval: ApprovalId, answered: Answered, *, wait: bool) -> AnswerReport:
         if answered.waiting or answered.again or not wait or is_foreign(ledger.state, answered.turn):
             result = _result(ledger, approval, answered)
-            return AnswerReport(result=result, reason=None, turn=await turn_report(ledger, answered.turn))
+            standing = self._delegation.standing if wait or answered.again else turn_report  # what its delegates ask is what it waits for
+            return AnswerReport(result=result, reason=None, turn=await standing(ledger, answered.turn))
         try:
             await self._drives.drive_turn(ledger, driver, answered.turn)
         except CannotDrive as exc:

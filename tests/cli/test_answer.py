@@ -220,8 +220,11 @@ def test_killed_while_the_tool_ran_it_is_in_doubt_and_never_run_again(cli: Cli) 
     (cli.cwd / "gate").read_text()  # the tool is at it
     answering.send_signal(signal.SIGKILL)
     answering.wait()
-    (driven,) = cli("--json", "resume").lines
+    resumed = cli("--json", "resume")
+    (driven,) = resumed.lines
     assert (driven["session"], driven["outcome"], cli.ran()) == ("ops/api", "completed", 1)
+    assert "In doubt: shell was started and its outcome is unknown." in resumed.err, "the person is told, as the model is (T2)"
+    assert "echo ran >> ran.txt; echo here > gate; sleep 60" in resumed.err
     (finished,) = [each for each in cli("--json", "sessions", "follow", "ops/api").lines if each["type"] == "call_finished"]
     assert finished["body"]["outcome"] == "in_doubt"
     again = cli.answer(approval)

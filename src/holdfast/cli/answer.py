@@ -56,6 +56,7 @@ async def _answer(
 ) -> int:
     from holdfast.cli.approvals import unknown
     from holdfast.cli.identity import refuse_tools, who
+    from holdfast.cli.turns import tell_doubts
     from holdfast.ids import ApprovalId
 
     options.speaks_as = asserted
@@ -81,6 +82,7 @@ async def _answer(
             raise
         except HoldfastError as exc:
             return await _failed(options, service, approval, exc)
+        await tell_doubts(options, service, report.turn)
     return _told(options, report)
 
 

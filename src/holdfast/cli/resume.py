@@ -75,10 +75,11 @@ async def _one_of_several(
 
 
 async def _one(options: Options, service: "Service", session: str, model: str | None, by: str, since: int | None) -> int:
-    from holdfast.cli.turns import told, told_error
+    from holdfast.cli.turns import tell_doubts, told, told_error
 
     try:
         turn = await service.resume(session, by=by, model=model, since=since)
     except HoldfastError as exc:
         return told_error(options, session, exc)
+    await tell_doubts(options, service, turn)
     return told(options, turn)

@@ -81,7 +81,7 @@ async def _send(
     *,
     wait: bool,
 ) -> int:
-    from holdfast.cli.turns import told, told_error
+    from holdfast.cli.turns import tell_doubts, told, told_error
     from holdfast.ids import session_id
 
     options.speaks_as = asserted
@@ -104,6 +104,7 @@ async def _send(
             )
         except HoldfastError as exc:
             return told_error(options, name, exc)
+        await tell_doubts(options, service, turn)
     return told(options, turn)
 
 

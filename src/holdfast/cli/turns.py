@@ -1,6 +1,6 @@
 """What `send`, `resume` and `approvals answer` have in common: a turn's report, and a sealed session told as an outcome."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -9,6 +9,9 @@ from holdfast.cli.output import EXIT_OF_OUTCOME, error_fields, exit_code_of, is_
 from holdfast.cli.telling import turn_text
 from holdfast.errors import HoldfastError
 from holdfast.runtime.reports import TurnReport
+
+if TYPE_CHECKING:
+    from holdfast.runtime.service import Service
 
 
 def fields_of(turn: TurnReport) -> dict[str, Any]:
@@ -25,6 +28,12 @@ def told(options: Options, turn: TurnReport) -> int:
     if turn.error is not None:
         options.out.told(turn.error.message, turn.error.hint)
     return EXIT_OF_OUTCOME[turn.outcome]
+
+
+async def tell_doubts(options: Options, service: "Service", turn: TurnReport) -> None:
+    """T2: the person is told, as the model is; beside the result, which is the model's."""
+    for each in await service.doubts(turn):
+        options.out.note(each)
 
 
 def told_error(options: Options, session: str, error: HoldfastError) -> int:

@@ -45,7 +45,7 @@ from holdfast.runtime.resuming import Resuming
 from holdfast.runtime.seeing_through import TurnDrives
 from holdfast.runtime.sending import Sending
 from holdfast.runtime.shelf import Shelf
-from holdfast.runtime.telling import session_report, turn_report
+from holdfast.runtime.telling import doubts_of, session_report, turn_report
 from holdfast.runtime.world import World
 from holdfast.session.authority import MessageSource, Workspace
 from holdfast.session.commands import AnswerApproval, Cancel, CancelReminder, Expire, MarkDelivery, QueueDelivery
@@ -305,6 +305,13 @@ class Service:
     async def show(self, session: str) -> SessionReport:
         async with self.shelf.use(session_id(session)) as ledger:
             return await session_report(ledger, now=self.world.clock.now_ms())
+
+    async def doubts(self, report: TurnReport) -> tuple[str, ...]:
+        """Calls of this turn of which nobody knows whether they happened, in words for the person."""
+        if report.turn is None or report.outcome == "sealed":
+            return ()
+        async with self.shelf.use(session_id(report.session)) as ledger:
+            return doubts_of(ledger, report.turn)
 
     async def turn(self, session: str, turn: TurnId) -> TurnReport:
         async with self.shelf.use(session_id(session)) as ledger:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from holdfast.ids import TurnId
+from holdfast.ids import CallId, TurnId
 from holdfast.ports.journal_store import Record
 from holdfast.runtime.ledger import Ending, Ledger, record_at
 from holdfast.runtime.reminding import reports_of
@@ -21,7 +21,7 @@ from holdfast.runtime.reports import (
 )
 from holdfast.session.authority import TurnContext
 from holdfast.session.codec import decode
-from holdfast.session.events import DelegateEnded, InputDropped, ModelAnswered, TurnCompacted, TurnEnded
+from holdfast.session.events import CallFinished, DelegateEnded, InputDropped, ModelAnswered, ToolStarted, TurnCompacted, TurnEnded
 from holdfast.session.messages import Usage
 from holdfast.session.react import react
 from holdfast.session.state import Phase, SessionState, Turn
@@ -105,6 +105,24 @@ def _ended(ledger: Ledger, turn: TurnId, ending: Ending) -> TurnReport:
         usage=ending.usage,
         seq=ending.seq,
     )
+
+
+def doubts_of(ledger: Ledger, turn: TurnId) -> tuple[str, ...]:
+    """What the person is to be told of the turn's calls whose outcome is unknown (T2), if it was not long ago: the words that the model got, and what was to run."""
+    began: dict[CallId, ToolStarted] = {}
+    told = []
+    for record in ledger.recent:
+        if record.type not in ("tool_started", "call_finished"):
+            continue
+        match decode(record.type, record.version, record.body, seq=record.seq):
+            case ToolStarted(call=call) as started:
+                began[call] = started
+            case CallFinished(turn=of, call=call, outcome="in_doubt", text=text) if of == turn:
+                what = began.get(call)
+                told.append(f"{text}\n  {what.tool} {what.arguments}" if what is not None else text)
+            case _:
+                pass
+    return tuple(told)
 
 
 _BOUNDS = frozenset({"turn_model_calls_max", "turn_tool_calls_max", "turn_tokens_max", "turn_cost_max"})

@@ -29,6 +29,7 @@ def register(app: typer.Typer) -> None:
 
 async def _cancel(options: Options, session: str, turn: str | None, asserted: str | None) -> int:
     from holdfast.cli.identity import who
+    from holdfast.cli.turns import tell_doubts
     from holdfast.ids import TurnId, session_id
     from holdfast.session.turn_ids import find_turn
 
@@ -42,6 +43,8 @@ async def _cancel(options: Options, session: str, turn: str | None, asserted: st
             # Their driver sees it at once; if it has died, we are the one.
             await service.drive_all(name, until=lambda state: all(find_turn(state, each) is None for each in open_))
             found = tuple([await service.turn(name, each.turn) for each in found if each.turn is not None])
+        for each in found:
+            await tell_doubts(options, service, each)
     said = "\n".join(f"{each.turn} is {each.outcome}" for each in found) or (
         "nothing was open" if turn is None else f"{turn} is not open: nothing to cancel"
     )

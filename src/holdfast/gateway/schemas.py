@@ -21,7 +21,11 @@ class MessageIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MessageTaken(msgspec.Struct, frozen=True, kw_only=True):
-    """It is durable. `turn` is the turn that answers it; follow the session from `seq` on."""
+    """
+    It is durable. `turn` is the turn that it begins; follow the session from `seq` on.
+
+    Messages of equal authority that wait together are answered by one turn, the first one's: its `turn_started` lists every `input` that it took.
+    """
 
     session: SessionId
     turn: str | None

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.testing import ManualClock, open_in_memory
+from holdfast.session.events import ToolStarted
+from holdfast.testing import ManualClock, ScriptModel, crash_after, open_in_memory
 
 ALICE = holdfast.MessageSource.local("alice")
 
@@ -234,3 +235,21 @@ def test_a_reminder_takes_a_time_as_python_has_it() -> None:
             assert datetime.fromisoformat(made.next_at) == moment.replace(microsecond=0) + timedelta(seconds=1)
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: ScriptModel("hello"), "takes a list of lines"),
+        (lambda: ScriptModel({"say": "hello"}), "takes a list of lines"),
+        (lambda: crash_after("ToolStarted"), "no 1. ToolStarted to crash after"),  # type: ignore[arg-type]
+        (lambda: crash_after(ToolStarted, times=0), "no 0. ToolStarted to crash after"),
+        (lambda: open_in_memory(policy={"pay": "auto"}), "is no policy"),  # type: ignore[arg-type]
+    ],
+    ids=["text", "one line", "a name", "never", "a dictionary"],
+)
+def test_a_mistake_in_a_test_of_ones_own_is_said_where_it_is_made(made: Any, said: str) -> None:
+    """Else the test passes, or fails somewhere else: a model that said one letter of its only line at a time."""
+    with pytest.raises(holdfast.Unusable, match=said) as refused:
+        made()
+    assert refused.value.hint

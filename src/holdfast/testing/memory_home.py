@@ -41,13 +41,13 @@ class CrashPoint:
     def __init__(self, kind: type[Event], times: int) -> None:
         from holdfast.session.codec import EVENT_TYPES
 
-        names = [name for name, each in EVENT_TYPES.items() if each is kind]
-        if not names or times < 1:
+        known = {each: name for name, each in EVENT_TYPES.items()}
+        if kind not in known or times < 1:
             raise Unusable(
-                f"crash_after({kind!r}, times={times}) names no event of a session that comes so often",
-                hint="give one of holdfast.session.events, such as ToolStarted, and how often it comes: 1 or more",
+                f"there is no {times}. {getattr(kind, '__name__', kind)} to crash after",
+                hint="name an event of holdfast.session.events, such as ToolStarted",
             )
-        self._type = names[0]
+        self._type = known[kind]
         self._left = times
 
     def reached(self, appended: Appended, since: Head, store: InMemoryStore) -> bool:
@@ -105,6 +105,8 @@ def open_in_memory(
     """
     specs, tools, models = specs_from_agents(agents)
     settings = Settings()
+    if policy is not None and not callable(policy) and not isinstance(policy, Policy):
+        raise Unusable(f"{policy!r:.200} is no policy", hint="hand in a holdfast.session.policy.Policy, or a function that gives one")
     chosen: Any = policy if callable(policy) else (lambda: policy or Policy())
     time = clock or ManualClock()
     bytes_ = disk if disk is not None else InMemoryDisk()

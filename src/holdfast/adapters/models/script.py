@@ -10,7 +10,7 @@ the file may have changed in between.
 import asyncio
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -126,6 +126,10 @@ class ScriptModel:
     summarises = False  # summaries take no line
 
     def __init__(self, lines: Iterable[Line | str]) -> None:
+        if isinstance(lines, str | bytes | Mapping):
+            raise Unusable(
+                "a ScriptModel takes a list of lines, and this is one", code="malformed_script", hint='write ScriptModel([{"say": TEXT}, ...])'
+            )
         objects = [{"say": line} if isinstance(line, str) else line for line in lines]
         text = b"\n".join(msgspec.json.encode(line) for line in objects)
         self._script = script_from_text(text, where="ScriptModel")

@@ -96,3 +96,35 @@ def test_a_verb_cancelled_at_any_await_leaves_nothing_owed_that_nobody_finds(tmp
         assert len(cancelled) < AWAITS_MAX
         cancelled.append(asyncio.run(once(len(cancelled) + 1)))
     assert cancelled[:3] == [True, True, True]
+
+
+@pytest.mark.parametrize("overtaken_by", ["a cancel", "a later message"])
+def test_an_answer_whose_call_was_overtaken_is_not_told_as_started(overtaken_by: str) -> None:
+    """The call never began, in no process: `started` would send somebody looking for what it did."""
+    ran: list[int] = []
+
+    @holdfast.tool
+    def pay(amount: int) -> str:
+        """Pay somebody."""
+        ran.append(amount)
+        return "paid"
+
+    bank = holdfast.Agent("bank", model="demo", tools=[pay])
+
+    async def story() -> None:
+        async with open_in_memory(agents=[bank]) as home:
+            (prompt, sibling) = (await home.send("bank/may", "pay amount=1\npay amount=2", source=ALICE)).approvals
+            deferred = await home.answer(prompt, "approve_once", by=ALICE, answer_id="mine")
+            assert deferred.result == "deferred"  # its sibling waits still
+            if overtaken_by == "a cancel":
+                await home.cancel("bank/may", by=ALICE)
+            else:
+                await home.send("bank/may", "help", source=ALICE)
+            again = await home.answer(prompt, "approve_once", by=ALICE, answer_id="mine")
+            reason = "cancelled" if overtaken_by == "a cancel" else "superseded"
+            assert (again.result, again.reason, again.turn.outcome) == ("failed", reason, reason)
+            late = await home.answer(sibling, "approve_once", by=ALICE)
+            assert (late.result, late.reason) == ("failed", reason)
+
+    asyncio.run(story())
+    assert ran == []

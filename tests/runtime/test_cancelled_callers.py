@@ -98,6 +98,61 @@ def test_a_verb_cancelled_at_any_await_leaves_nothing_owed_that_nobody_finds(tmp
     assert cancelled[:3] == [True, True, True]
 
 
+async def _own_loop(home: holdfast.Home, session: str, ran: list[int]) -> None:
+    async with home.turn(session, "pay", source=ALICE) as turn:
+        gate = await turn.gate("pay", {"amount": 1})
+        if gate.approval is not None:
+            await home.answer(gate.approval, "approve_once", by=ALICE, wait=False)
+        gate = await turn.wait(gate)
+        if gate.may_run:
+            ran.append(1)
+            await turn.record(gate, "ok", "paid")
+        await turn.finish("done")
+
+
+async def _ended_or_taken_up(home: holdfast.Home, session: str) -> None:
+    """Whatever is left of a turn, by whoever comes next."""
+    try:
+        phase = (await home.session(session)).phase
+    except holdfast.Refused:
+        return  # it was not even born
+    for prompt in await home.approvals():
+        await home.answer(prompt, "approve_once", by=ALICE)
+    if phase == "parked":
+        async with home.take_up(session, "t1") as turn:
+            gate = await turn.wait()
+            assert gate.may_run
+            await turn.record(gate, "ok", "paid")
+            await turn.finish("done")
+    found = await home.session(session)
+    assert (found.phase, found.owes) == ("idle", ()), session
+
+
+@pytest.mark.parametrize("kept", ["in files", "in memory"])
+def test_a_loop_of_ones_own_cancelled_at_any_await_leaves_its_turn_ended_or_parked(tmp_path: Path, kept: str) -> None:
+    """T7: in between nobody could go on with it, and no list said so."""
+    ran: list[int] = []
+
+    @holdfast.tool
+    def pay(amount: int) -> str:
+        """Pay somebody."""
+        return f"{amount} paid"
+
+    bank = holdfast.Agent("bank", model="demo", tools=[pay])
+
+    async def story() -> int:
+        async with holdfast.open(tmp_path / "home", agents=[bank]) if kept == "in files" else open_in_memory(agents=[bank]) as home:
+            for at in range(1, AWAITS_MAX):
+                cancelled = await _is_cancelled(_own_loop(home, f"bank/m{at}", ran), at)
+                await _ended_or_taken_up(home, f"bank/m{at}")
+                if not cancelled:
+                    return at
+        raise AssertionError("it never came to its end")
+
+    assert asyncio.run(story()) > 10
+    assert ran
+
+
 @pytest.mark.parametrize("overtaken_by", ["a cancel", "a later message"])
 def test_an_answer_whose_call_was_overtaken_is_not_told_as_started(overtaken_by: str) -> None:
     """The call never began, in no process: `started` would send somebody looking for what it did."""

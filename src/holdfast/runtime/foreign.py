@@ -13,6 +13,7 @@ The loop holds the session's claim while it drives. If it dies, whoever drives n
 and a loop takes it up again in any process, before its answer or after it: `Service.foreign_turn_again`.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, get_args
@@ -264,7 +265,11 @@ class ForeignTurns:
                 await self._claim_or_say_busy(ledger, driver)
                 accept = accepting(self._world, ledger.state, incoming)
                 accept = msgspec.structs.replace(accept, loop="foreign", model="foreign")
-                outcome = await ledger.drive(accept, StartTurn(epoch=ledger.epoch or 0), check=Check.FENCE)
+                try:
+                    outcome = await ledger.drive(accept, StartTurn(epoch=ledger.epoch or 0), check=Check.FENCE)
+                except asyncio.CancelledError:
+                    await finish(self._end_unseen(ledger, driver))
+                    raise
                 async with self._given(ledger, driver, await self._begun(ledger, outcome)) as turn:
                     yield turn
             finally:
@@ -303,6 +308,14 @@ class ForeignTurns:
         if driver.owns_claim:
             await driver.deliver_owed()
 
+    async def _end_unseen(self, ledger: Ledger, driver: Driver) -> None:
+        """A loop that was cancelled while its turn began has no turn to end. It may have begun all the same: we drive, so what runs is that one."""
+        with suppress(HoldfastError):
+            await ledger.refresh()
+            running = ledger.state.running
+            if running is not None and ledger.state.turns[running].loop == "foreign":
+                await _end_if_left(ForeignTurn(self._world, ledger, self._home, driver, running), ledger)
+
     async def _claim_or_say_busy(self, ledger: Ledger, driver: Driver) -> None:
         if not await driver.claim():
             raise Busy(f"{ledger.session} is driven by somebody else, in this process or another", hint="try again when its turn has ended")
@@ -326,5 +339,6 @@ def _is_free_for(turn: TurnId) -> Until:
 
 
 async def _end_if_left(turn: ForeignTurn, ledger: Ledger) -> None:
+    await ledger.look()  # a step that was cancelled on its way may be durable
     if not turn.is_over and not ledger.state.turns[turn.turn].parked:
         await turn.fail("loop_left", "the loop that drove this turn left it without an end")

@@ -272,3 +272,14 @@ class OwnLoop:
 def open(path: str | PathLike[str] | None = None, *, agents: Sequence[Agent] = ()) -> Home:  # noqa: A001  # the same name as holdfast.open
     """`holdfast.open`, for synchronous code."""
     return Home(_async.open(path, agents=agents))
+
+
+def _say_the_same() -> None:
+    """`help()` says of a verb here what it says of the one it stands for."""
+    for here, there in ((Home, _async.Home), (OwnLoop, ForeignTurn)):
+        for name, verb in vars(here).items():
+            if not name.startswith("_") and callable(verb) and verb.__doc__ is None:
+                verb.__doc__ = getattr(there, name).__doc__
+
+
+_say_the_same()

@@ -42,6 +42,12 @@ def test_the_names_are_the_same() -> None:
     assert names(ForeignTurn) == names(blocking.OwnLoop)
 
 
+def test_help_says_the_same() -> None:
+    assert (Home.send.__doc__ or "").startswith("Send a message")
+    assert blocking.Home.send.__doc__ == Home.send.__doc__
+    assert blocking.OwnLoop.gate.__doc__ == ForeignTurn.gate.__doc__
+
+
 def test_a_loop_of_ones_own_needs_no_event_loop() -> None:
     with blocking.Home(open_in_memory(agents=[OPS])) as home:
         with home.turn("ops/api", "how is the api?", source=ALICE) as turn:

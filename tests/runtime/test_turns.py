@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast.errors import Refused
 from holdfast.home import Agent
-from holdfast.ids import SessionId
+from holdfast.ids import SessionId, TurnId
 from holdfast.limits import MIB
 from holdfast.ports.model import ModelRequest, OnText
 from holdfast.runtime.seeing_through import nothing_owed
@@ -552,3 +552,14 @@ async def test_what_a_turn_of_long_ago_used_is_still_told(stage: Stage, monkeypa
         for _ in range(2):
             await home.send("ops/api", "hello", source=alice)
         assert await home.send("ops/api", "hello", source=alice, dedup="one") == first
+
+
+@in_loop
+async def test_a_message_that_joined_the_turn_of_another_is_told_what_that_turn_used(stage: Stage) -> None:
+    async with stage.open(holdfast.Agent("ops", model="demo")) as home:
+        for number in range(3):
+            await home.send("ops/api", f"hello {number}", source=alice, wait=False)
+        await home.resume("ops/api")
+        first, *joined = [await home.service.turn("ops/api", TurnId(f"t{number}")) for number in (1, 2, 3)]
+        assert first.usage.output_tokens > 0
+        assert [(each.outcome, each.reply, each.usage) for each in joined] == [(first.outcome, first.reply, first.usage)] * 2

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from holdfast.ids import CallId, TurnId
-from holdfast.ports.journal_store import Record
 from holdfast.runtime.ledger import Ending, Ledger, record_at
 from holdfast.runtime.reminding import reports_of
 from holdfast.runtime.reports import (
@@ -21,8 +20,7 @@ from holdfast.runtime.reports import (
 )
 from holdfast.session.authority import TurnContext
 from holdfast.session.codec import decode
-from holdfast.session.events import CallFinished, DelegateEnded, InputDropped, ModelAnswered, ToolStarted, TurnCompacted, TurnEnded
-from holdfast.session.messages import Usage
+from holdfast.session.events import CallFinished, InputDropped, ToolStarted, TurnEnded
 from holdfast.session.react import react
 from holdfast.session.state import Phase, SessionState, Turn
 from holdfast.session.turn_ids import find_turn
@@ -72,25 +70,7 @@ async def _ending(ledger: Ledger, turn: TurnId) -> Ending | None:
     event = decode(found.type, found.version, found.body, seq=found.seq)
     if isinstance(event, InputDropped):  # it never began: no turn of its own ended
         event = TurnEnded(turn=turn, outcome="cancelled", code="cancelled", message=event.reason)
-    return Ending(found.seq, event, await _usage_until(ledger, turn, found.seq)) if isinstance(event, TurnEnded) else None
-
-
-_WITH_USAGE = frozenset({"model_answered", "delegate_ended", "turn_compacted"})
-
-
-async def _usage_until(ledger: Ledger, turn: TurnId, seq: int) -> Usage:
-    """What a turn of long ago used, from the records that said so: asked for by who repeats an old message or answer, which is rare."""
-    used = Usage()
-
-    def add(record: Record) -> None:
-        nonlocal used
-        if record.type in _WITH_USAGE and record.seq < seq:
-            event = decode(record.type, record.version, record.body, seq=record.seq)
-            if isinstance(event, ModelAnswered | DelegateEnded | TurnCompacted) and event.turn == turn:
-                used += event.usage
-
-    await ledger.journal.load(add)
-    return used
+    return Ending(found.seq, event, result.usage) if isinstance(event, TurnEnded) else None
 
 
 def _ended(ledger: Ledger, turn: TurnId, ending: Ending) -> TurnReport:

@@ -101,7 +101,7 @@ def _ended(state: SessionState, event: TurnEnded, seq: int) -> SessionState:
         running=None if state.running == event.turn else state.running,
         turns_ended=state.turns_ended + 1,
         view=joined(state.view, turn, entry),
-        results=_results(state, turn, TurnResult(seq, event.outcome)),
+        results=_results(state, turn, TurnResult(seq, event.outcome, turn.usage)),
         settled=settled,
         approvals=approvals,
     )

@@ -295,10 +295,11 @@ class SettledApproval(msgspec.Struct, frozen=True, gc=False):
 
 
 class TurnResult(msgspec.Struct, frozen=True, gc=False):
-    """Where the end of a turn is in the journal, and how it was."""
+    """Where the end of a turn is in the journal, how it was, and what the turn had cost by then, which that record does not say."""
 
     seq: int
     outcome: str
+    usage: Usage = Usage()
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):

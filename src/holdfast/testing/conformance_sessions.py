@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.errors import Busy, Fenced, Refused, Untrusted
 from holdfast.ids import InstanceId, SessionId
-from holdfast.ports.journal_store import Check
+from holdfast.ports.journal_store import Check, SealMark
 from holdfast.testing.journal_notes import (
     LATER_LIFE,
     LIFE,
@@ -55,6 +55,49 @@ class SessionsSuite:
         epochs.append(claim.epoch)
         assert epochs == sorted(set(epochs))
         assert claim.epoch > max(record.epoch for record in await everything(reopened))
+
+    @in_loop
+    async def test_anyones_record_carries_the_newest_drivers_epoch(self, world: World) -> None:
+        """As the format says: a message or an answer is of the epoch it came in, also before that driver has written anything."""
+        journal = await born(await world.store())
+        before = await everything(journal)
+        claim = await journal.claim()
+        assert claim is not None
+        await say(journal, "a message")
+        await say(journal, "driven", epoch=claim.epoch)
+        peer = await (await world.store()).open(OPS)
+        await asyncio.gather(say(peer, "one"), say(peer, "two"))
+        epochs = [record.epoch for record in await everything(peer)][len(before) :]
+        assert epochs == [claim.epoch] * 4
+
+    @in_loop
+    async def test_a_life_that_another_one_follows_is_over(self, world: World) -> None:
+        """For whoever has it open, in any process: nothing is written to it any more, and nobody drives it."""
+        store = await world.store()
+        journal, peer = await born(store), await (await world.store()).open(OPS)
+        await store.create(OPS, LATER_LIFE, [note("goes on")], origin="restore", by="alice")
+        for handle in (journal, peer):
+            with pytest.raises(Refused) as refused:
+                await say(handle, "late")
+            assert refused.value.code == "unknown"
+            with pytest.raises(Refused):
+                await handle.claim()
+        assert texts(await everything(await store.open(OPS))) == ["goes on"]
+
+    @in_loop
+    async def test_whoever_has_a_deleted_session_open_is_told_that_it_is_gone(self, world: World) -> None:
+        """Reading, writing, driving and sealing alike, also once another one has its name: no disk is to blame, and nobody is accused."""
+        journal = await born(await world.store())
+        other = await world.store()
+        await other.delete(OPS, by="alice")
+        for _ in range(2):
+            for told in (everything(journal), say(journal, "late"), journal.claim(), journal.seal(SealMark("broken", "late", 1))):
+                with pytest.raises(Refused) as refused:
+                    await told
+                assert refused.value.code == "unknown"
+            if await other.current(OPS) is None:
+                await other.create(OPS, LATER_LIFE, [note("another")], origin="created", by="alice")
+        assert await other.seals() == {}
 
     @in_loop
     async def test_a_claim_dies_with_its_process(self, world: World) -> None:

@@ -79,7 +79,7 @@ class Alone:
             deciding.now = False
         if drafts:
             check_drafts(drafts)
-            epoch = fence.epoch if request.epoch is None else request.epoch
+            epoch = max(fence.epoch, self._anchor.epoch) if request.epoch is None else request.epoch  # anyone's carries the newest driver's
             self._data, self._records = fence.frame(drafts, at=self._now, epoch=epoch, writer=lane.host.writer)
 
     def complete(self) -> None:

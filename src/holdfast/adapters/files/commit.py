@@ -79,8 +79,9 @@ class Batch:
         if not self._lines:
             self.fence = self._base.copy()
             self._start_segment_if_full()
+        carried = max(self.fence.epoch, self._anchor.epoch) if epoch is None else epoch  # anyone's carries the newest driver's
         for draft in drafts:
-            line, record = self.fence.write(draft, at=self.now, epoch=self.fence.epoch if epoch is None else epoch, writer=self._writer)
+            line, record = self.fence.write(draft, at=self.now, epoch=carried, writer=self._writer)
             self._lines.append(line)
             self.records.append(record)
         self._bytes += size

@@ -94,6 +94,8 @@ class FileJournal:
             stream(self.files, fence, fold, after=after)
         except Damaged as exc:
             raise self.sealed_by(exc.damage, while_open=False) from None
+        except FileNotFoundError:
+            raise self.sealed_by(Damage("cut_short", "its folder is missing", 0, 1, 0), while_open=False) from None
         if fence.seq > self.fence.seq:
             self.fence = fence.copy()
         return fence.head
@@ -158,6 +160,16 @@ class FileJournal:
         if self._mark is not None:
             raise sealed_error(self.session, self._mark)
 
+    def check_not_over(self) -> None:
+        """Whoever finds bytes missing looks here before anybody is accused: a session may be deleted between any two steps."""
+        try:
+            self._store.check_alive(self)
+        except Refused as exc:
+            if exc.code == "unknown":
+                raise
+        except Untrusted:
+            pass  # sealed already, or the home is
+
     def spend(self, error: HoldfastError) -> None:
         self._spent = self._spent or error
         if isinstance(error, Untrusted):
@@ -176,7 +188,8 @@ class FileJournal:
         )
 
     def sealed_by(self, damage: Damage, *, while_open: bool) -> Untrusted:
-        """Durably, and the handle is spent. Returns what the caller is told."""
+        """Durably, and the handle is spent. Returns what the caller is told. Refused when this life is over: its bytes are gone, and nobody is to blame."""
+        self.check_not_over()
         error = self.untrusted(damage, while_open=while_open)
         self._store.seal(self, error)
         self.spend(error)

@@ -87,8 +87,8 @@ def _commit(disk: InMemoryDisk, life: Life, batch: Sequence[Pending]) -> None:
         return
     if disk.take_fault(life.session, AT_LOCK) is not None:
         raise Busy(f"{life.session} is being written by somebody else; try again", holder="a fault", held_seconds=0.0)
-    if life.deleted:
-        raise Refused(f"{life.session} was deleted", code="unknown")
+    if life.is_over:
+        raise life_over(life)
     if life.seal is not None:
         raise error_from_mark(life.seal)
     start, known = _verify_for(life, batch)
@@ -103,6 +103,10 @@ def _commit(disk: InMemoryDisk, life: Life, batch: Sequence[Pending]) -> None:
     for pending in batch:
         if pending.outcome is None:
             pending.outcome = _appended(pending, known, start)
+
+
+def life_over(life: Life) -> Refused:
+    return Refused(f"this life of {life.session} is over: it was deleted, restored or unsealed", code="unknown", hint="open it again")
 
 
 def _verify_for(life: Life, batch: Sequence[Pending]) -> tuple[int, list[Record]]:

@@ -84,6 +84,8 @@ class Life:
     epoch: int = 0
     seal: SealMark | None = None
     deleted: bool = False
+    # Another life of the session goes on from it.
+    followed: bool = False
     quarantine: list[tuple[str, bytes]] = field(default_factory=list)
     outputs: dict[str, bytes] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -93,6 +95,10 @@ class Life:
     waiting: "deque[Pending]" = field(default_factory=deque)
     # What the chain has said of these very bytes after this very mac, so that it need not be asked again. Other bytes are another question.
     _verified: dict[tuple[bytes, bytes, bytes, bytes], Record] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def is_over(self) -> bool:
+        return self.deleted or self.followed
 
     @cached_property
     def genesis(self) -> Head:

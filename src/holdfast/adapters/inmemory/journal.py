@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
-from holdfast.adapters.inmemory.commit import Pending, commit_waiting, error_from_mark, refuse_nesting, verified
+from holdfast.adapters.inmemory.commit import Pending, commit_waiting, error_from_mark, life_over, refuse_nesting, verified
 from holdfast.adapters.inmemory.disk import Crashed, Life
 from holdfast.errors import BrokenChain, InDoubt, InvariantBroken, Refused, Untrusted
 from holdfast.ids import InstanceId, SessionId
@@ -74,6 +74,8 @@ class InMemoryJournal:
         self._check_usable()
         life = self._life
         with life.lock:
+            if life.deleted:
+                raise life_over(life)
             records, damage = verified(life, life.genesis, upto=max(life.anchor.seq, self._head.seq))
             if damage is not None and life.seal is None:
                 self._store.seal(life, damage)
@@ -151,6 +153,8 @@ class InMemoryJournal:
         self._check_usable()
         life = self._life
         with life.lock:
+            if life.is_over:
+                raise life_over(life)
             if life.seal is not None:
                 raise error_from_mark(life.seal)
             if life.driver is not None:
@@ -162,6 +166,8 @@ class InMemoryJournal:
     async def seal(self, mark: SealMark) -> None:
         self._store.check_alive()  # a closed handle will do: what could not even be folded is closed before it is sealed
         with self._life.lock:
+            if self._life.is_over:
+                raise life_over(self._life)
             if self._life.seal is None:
                 self._store.seal(self._life, error_from_mark(mark))
 

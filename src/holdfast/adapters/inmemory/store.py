@@ -87,6 +87,9 @@ class InMemoryStore:
             )
 
         self._record_in_home(register)
+        for (name, _), other in self.disk.lives.items():
+            if name == session and other is not life:
+                other.followed = True
         return InMemoryJournal(self, life, before)
 
     async def open(self, session: SessionId) -> InMemoryJournal:

@@ -10,12 +10,10 @@ from contextlib import AbstractAsyncContextManager
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from holdfast.errors import HoldfastError
 from holdfast.gateway.bodies import cursor_of, one_header, query_of
 from holdfast.gateway.context import Gateway
 from holdfast.gateway.frames import frame_from_event
 from holdfast.gateway.inbox import Inbox, check_cursor
-from holdfast.gateway.problems import problem_of, problem_response
 from holdfast.gateway.routes import bearer_of, session_of, unknown_session
 from holdfast.gateway.streaming import Stream
 from holdfast.gateway.tokens import Bearer
@@ -24,26 +22,14 @@ from holdfast.runtime.listing import is_seen
 from holdfast.runtime.waiting import prompts_of
 
 
-class Live:
-    """A problem, or a stream that runs until its client leaves, its token dies or the server stops."""
+class SessionEvents:
+    """`GET /v1/sessions/{channel}/{thread}/events`: a stream that runs until its client leaves, its token dies or the server stops."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self._stream(Request(scope, receive), scope, receive, send)
-        except HoldfastError as exc:
-            await problem_response(problem_of(exc, secrets=self._gateway.service.world.secrets))(scope, receive, send)
-
-    async def _stream(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
-        raise NotImplementedError
-
-
-class SessionEvents(Live):
-    """`GET /v1/sessions/{channel}/{thread}/events`."""
-
-    async def _stream(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
         bearer = bearer_of(request, "read")
         session = session_of(request)
         query_of(request)
@@ -63,10 +49,14 @@ class SessionEvents(Live):
         return frame_from_event("standing", {"approvals": mine}).data if mine else b""
 
 
-class InboxEvents(Live):
-    """`GET /v1/approvals/events`."""
+class InboxEvents:
+    """`GET /v1/approvals/events`: the same, of all sessions."""
 
-    async def _stream(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
         bearer = bearer_of(request, "read")
         query_of(request)
         opened: AbstractAsyncContextManager[Inbox] = self._gateway.inboxes.open(bearer, after=check_cursor(one_header(request, "last-event-id")))

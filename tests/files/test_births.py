@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from holdfast.adapters.files import FileStore
-from holdfast.adapters.files.catch_up import catch_up
 from holdfast.errors import Refused, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.testing.loop import in_loop
@@ -153,26 +152,3 @@ async def test_a_parked_session_costs_little(files: Any) -> None:
     assert (used - content) / 50 < 6000
     assert all(path.suffix == ".jsonl" for path in sessions.rglob("*") if path.is_file())
     assert not list(sessions.rglob("driver"))
-
-
-@in_loop
-async def test_a_session_that_is_deleted_in_the_middle_of_an_append_is_gone_and_nobody_is_accused(
-    files: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between the look at the home and the look at the files: what is missing then was deleted by one of ours (L7)."""
-    await files.bear(1)
-    async with files.store() as store, files.store() as other:
-        journal = await store.open(OPS)
-
-        def deleted_first(*args: Any, **more: Any) -> Any:
-            monkeypatch.undo()
-            other._lives.delete(OPS, by="tests", at_seq=None)
-            return catch_up(*args, **more)
-
-        monkeypatch.setattr("holdfast.adapters.files.alone.is_as_we_left_it", lambda *_: False)
-        monkeypatch.setattr("holdfast.adapters.files.lane.catch_up", deleted_first)
-        with pytest.raises(Refused) as refused:
-            await journal.append(files.says(1), since=journal.head)
-        assert refused.value.code == "unknown"
-        assert await other.seals() == {}
-    assert b"session_sealed" not in (files.path / "home/home.00000001.jsonl").read_bytes()

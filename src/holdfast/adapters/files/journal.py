@@ -161,7 +161,7 @@ class FileJournal:
             raise sealed_error(self.session, self._mark)
 
     def check_not_over(self) -> None:
-        """Whoever finds bytes missing looks here before anybody is accused: a session may be deleted between any two steps."""
+        """Whoever reads without the lock and finds bytes missing looks here before anybody is accused: a session may be deleted between any two steps."""
         try:
             self._store.check_alive(self)
         except Refused as exc:

@@ -19,7 +19,7 @@ from holdfast.adapters.files.locks import FolderLock, keeps_too_many
 from holdfast.adapters.files.paths import disk_refused
 from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.adapters.files.syncing import Syncable
-from holdfast.errors import Busy, Fenced, HoldfastError, InDoubt, InvariantBroken, NotSaved, Refused, Untrusted
+from holdfast.errors import Busy, Fenced, HoldfastError, InDoubt, InvariantBroken, NotSaved, Untrusted
 from holdfast.journal.anchor import Anchor
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.record import Head, Record
@@ -338,10 +338,6 @@ class Lane:
     def _seal(self, requests: list[Request], error: Damaged | Untrusted) -> None:
         """The lock is free again: the mark goes to the home's journal, whose lock must never be waited for under a session's."""
         journal = requests[0].journal
-        try:
-            journal.check_not_over()
-        except Refused as gone:
-            return self._fail(requests, gone)
         untrusted = error if isinstance(error, Untrusted) else journal.untrusted(error.damage, while_open=True)
         try:
             self.host.seal(journal, untrusted)
@@ -350,7 +346,6 @@ class Lane:
         for request in requests:
             request.journal.spend(untrusted)
             request.result, request.error = None, untrusted
-        return None
 
     def _commit_locked(self, lock: FolderLock, requests: list[Request]) -> None:
         if len(requests) == 1:

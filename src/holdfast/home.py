@@ -15,7 +15,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from holdfast.errors import NotSaved, Refused, Untrusted, Unusable
+from holdfast.errors import HoldfastError, NotSaved, Refused, Untrusted, Unusable
 from holdfast.handed_in import a_circle, a_cursor, a_path, a_source, a_workspace, asking, somebody_who_consents, texts, values_of_json
 from holdfast.ids import ApprovalId, GrantId, TurnId
 from holdfast.ports.journal_store import Record
@@ -223,12 +223,20 @@ class Home:
 
     @_verb
     async def resume(self, session: str | None = None, *, model: str | None = None) -> tuple[Turn, ...]:
-        """Fire what is due, then drive on whatever is owed: in one session, or in all."""
+        """Fire what is due, then drive on whatever is owed: in one session, or in all. What hinders one of them is raised once the others were driven."""
         texts({}, {"session": session, "model": model})
         if session is not None:
             return (await self.service.resume(session, by="library", model=model),)
-        owing = await self.service.owing_heads()
-        return tuple([await self.service.resume(name, by="library", model=model, since=since) for name, since in owing.items()])
+        turns: list[Turn] = []
+        hindered: list[HoldfastError] = []
+        for name, since in (await self.service.owing_heads()).items():
+            try:
+                turns.append(await self.service.resume(name, by="library", model=model, since=since))
+            except HoldfastError as exc:
+                hindered.append(exc)
+        for error in hindered:
+            raise error
+        return tuple(turns)
 
     @_verb
     async def remind(

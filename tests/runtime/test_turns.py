@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.errors import Refused
+from holdfast.errors import CannotDrive, Refused
 from holdfast.home import Agent
 from holdfast.ids import SessionId, TurnId
 from holdfast.limits import MIB
@@ -563,3 +563,15 @@ async def test_a_message_that_joined_the_turn_of_another_is_told_what_that_turn_
         first, *joined = [await home.service.turn("ops/api", TurnId(f"t{number}")) for number in (1, 2, 3)]
         assert first.usage.output_tokens > 0
         assert [(each.outcome, each.reply, each.usage) for each in joined] == [(first.outcome, first.reply, first.usage)] * 2
+
+
+@in_loop
+async def test_what_hinders_one_session_keeps_no_other_from_being_resumed(stage: Stage) -> None:
+    ops, other = stage.agent([{"say": "done"}]), Agent("other", model="demo")
+    async with stage.open(ops, other) as home:
+        await home.send("ops/a", "first", source=alice, agent="other", wait=False)
+        await home.send("ops/b", "second", source=alice, agent="ops", wait=False)
+    async with stage.open(ops) as home:
+        with pytest.raises(CannotDrive, match="ops/a"):
+            await home.resume()
+        assert [(await home.session(name)).phase for name in ("ops/a", "ops/b")] == ["queued", "idle"]

@@ -280,3 +280,24 @@ async def test_a_changed_home_journal_refuses_every_write(files: Any) -> None:
         assert await files.numbers(journal) == list(range(20))
         with pytest.raises(Untrusted):
             await journal.append(files.says(1), since=journal.head)
+
+
+@in_loop
+async def test_a_home_that_a_peer_sealed_takes_no_write_of_ours_either(files: Any) -> None:
+    """D4: whoever found the home's history changed says so durably; putting the bytes back lifts nothing, also where the home was open all the time."""
+    await files.bear(1)
+    (first, *_) = sorted((files.path / "home").glob("*.jsonl"))
+    async with files.store() as open_before:
+        journal, home = await open_before.open(OPS), await open_before.home()
+        await journal.append(files.says(1), since=journal.head)
+        whole = first.read_bytes()
+        first.write_bytes(whole.replace(b'"by":"tests"', b'"by":"TESTS"', 1))
+        async with files.store() as peer:
+            with pytest.raises(Untrusted):
+                await (await peer.home()).append(files.says(2), since=home.head)
+        first.write_bytes(whole)
+        for each in (journal, home):
+            with pytest.raises(Untrusted, match="sealed"):
+                await each.append(files.says(3), since=each.head)
+        await home.close()
+        await journal.close()

@@ -79,11 +79,15 @@ class HomeJournal:
         missing = next((each for each in range(1, self.registry.state.generation + 1) if each not in self._keys), None)
         if missing is not None:
             self.trouble = self.trouble or f"key {missing} is missing, or is not the one that the home's journal names"
+        self._look_for_mark()
+        return None
+
+    def _look_for_mark(self) -> None:
+        """Whoever found the home damaged left it there, perhaps while we had it open."""
         mark = home_seal.read(self.files.home)
         if mark is not None:
             self.mark = self.mark or mark
             self._handle.spend(sealed_error(HOME_SESSION, mark))
-        return None
 
     def _verified_to_head(self) -> Fence:
         return open_at_head(self.files, first_mac=None, writer=self._store.writer, now=self._store.now_ms())
@@ -147,6 +151,8 @@ class HomeJournal:
             raise forked()
         if self.trouble is not None:
             raise no_key(self.trouble)
+        if self.mark is None and home_seal.is_there(self.files.home):
+            self._look_for_mark()
         if self.mark is not None:
             raise sealed_error(HOME_SESSION, self.mark)
         if journal.session == HOME_SESSION:

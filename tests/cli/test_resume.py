@@ -103,3 +103,12 @@ def test_two_processes_resume_at_once_and_the_tool_runs_once(cli: Cli) -> None:
     both = [cli.start("--json", "resume") for _ in range(3)]
     assert [(process.communicate(timeout=60), process.returncode)[1] for process in both] == [0, 0, 0]
     assert (cli.ran(), cli.json("sessions", "show", "ops/api")["phase"]) == (1, "idle")
+
+
+def test_the_first_message_to_an_agent_whose_tool_is_not_here_is_said_to_be_kept(cli: Cli) -> None:
+    """Nothing is begun for it: whoever has the tool goes on from the start."""
+    cli.settings('[agents.ops]\nmodel = "demo"\ntools = ["bot:missing"]\n')
+    taken = cli("--json", "send", "ops/a", "hello")
+    assert (taken.code, taken.json["error"]["code"]) == (5, "cannot_drive")
+    assert taken.json["error"]["message"].startswith("the message is kept as t1, but this process can't drive ops/a: tool 'bot:missing'")
+    assert cli.json("sessions", "show", "ops/a")["phase"] == "queued"

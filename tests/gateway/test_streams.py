@@ -172,10 +172,10 @@ def test_no_word_of_another_circle_is_in_the_list_of_sessions_or_beside_one(gate
     personal = gateway.client(gateway.token("alice"))
     ops = gateway.client(gateway.token("bob", audience="team:ops"))
     gateway.send(ops, "ops/mixed", "read TEAM-WORDS")
-    until(lambda: ops.get("/v1/sessions/ops/mixed").json()["turns"] == 1, "the team's turn")
+    until(lambda: ops.get("/v1/sessions/ops/mixed").json()["phase"] == "idle", "the team's turn")
     assert "TEAM-WORDS" in ops.get("/v1/sessions").json()["sessions"][0]["preview"]
     gateway.send(gateway.client(gateway.token("alice", "send,admin")), "ops/mixed", "read CANARY-ALONE")
-    until(lambda: personal.get("/v1/sessions/ops/mixed").json()["turns"] == 2, "the turn of one alone")
+    until(lambda: (shown := personal.get("/v1/sessions/ops/mixed").json())["turns"] == 2 and shown["phase"] == "idle", "the turn of one alone")
     gateway.send(personal, "ops/mixed", "run: echo CANARY")
     parked = gateway.waiting(personal, "ops/mixed")["turn"]
     assert "CANARY-ALONE" in personal.get("/v1/sessions").json()["sessions"][0]["preview"]

@@ -18,15 +18,16 @@ def why_not(world: World, state: SessionState) -> str | None:
     for turn in turns:
         if turn.loop == "foreign":
             continue
-        if lacking := _lacking(world, turn.agent, turn.model) or _lacking_tools(world, turn) or _lacking_folder(world, turn.context):
+        if lacking := lacks(world, turn.agent, turn.model) or _lacking_tools(world, turn) or _lacking_folder(world, turn.context):
             return lacking
     if running is None and state.queued:
         first = state.queued[0]
-        return _lacking(world, first.agent, first.model) or _lacking_folder(world, first.context)
+        return lacks(world, first.agent, first.model) or _lacking_folder(world, first.context)
     return None
 
 
-def _lacking(world: World, agent: str, model: str) -> str | None:
+def lacks(world: World, agent: str, model: str) -> str | None:
+    """What is missing of this agent and this model, whatever the turn."""
     try:
         agent_tools(world, world.agent(agent))
         world.model(model)
@@ -57,6 +58,6 @@ def _lacking_folder(world: World, context: TurnContext | LostContext) -> str | N
 def _lacking_delegate(world: World, agent: str) -> str | None:
     """What is missing to bring a delegate into the world that was started and may not be there yet."""
     try:
-        return _lacking(world, agent, world.agent(agent).model)
+        return lacks(world, agent, world.agent(agent).model)
     except Unusable as exc:
         return exc.message

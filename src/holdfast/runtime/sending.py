@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import CannotDrive, Unusable
+from holdfast.errors import CannotDrive
 from holdfast.ids import SessionId, TurnId, turn_id
 from holdfast.ports.journal_store import Check
 from holdfast.runtime.accepting import Incoming, accepting, ensure_session, no_answer, refuse_unfit
 from holdfast.runtime.delegating import Delegation
 from holdfast.runtime.driver import Driver
+from holdfast.runtime.lacking import lacks
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.recalling import remembers
 from holdfast.runtime.reports import ErrorReport, TurnReport
@@ -56,13 +57,12 @@ class Sending:
 
     async def _try_claim_quietly(self, driver: Driver, accept: AcceptInput) -> bool:
         """Claim before the message is in, so that one commit can take it in and start on it. Whatever hinders it is said later."""
-        try:
-            self._world.model(accept.model)
-            if not await driver.claim():
-                return False
-        except (CannotDrive, Unusable):
+        if lacks(self._world, accept.agent, accept.model) is not None:
             return False
-        return True
+        try:
+            return await driver.claim()
+        except CannotDrive:
+            return False
 
     async def _accept(self, ledger: Ledger, accept: AcceptInput, *, claimed: bool) -> Any:
         commands: list[Any] = [Expire(), accept]

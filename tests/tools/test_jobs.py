@@ -22,7 +22,7 @@ __all__ = ["open_folder"]
 
 from holdfast.adapters.tools import job_tools, processes, supervise
 from holdfast.adapters.tools.confinement import MECHANISMS
-from holdfast.adapters.tools.job_files import JobFiles
+from holdfast.adapters.tools.job_files import STATUS, JobFiles, folder_name
 from holdfast.adapters.tools.shell import Shell
 from holdfast.ids import JobId
 from holdfast.ports.jobs import JobSeen
@@ -487,3 +487,12 @@ def test_a_job_that_is_cleared_away_meanwhile_has_said_nothing(place: Place, mon
     monkeypatch.setattr(job_tools, "newest_output", lambda *_: place.home / "jobs" / "gone" / "output")
     facts = JobFacts(job=JOB, tool="shell", submitted_at=1)
     assert run_tool(job_tools.job_status(), place.scene(jobs=(facts,)), job=JOB).text == f"{JOB} (shell) runs.\n"
+
+
+@pytest.mark.parametrize("left", [b'"\xff"', b"[" * 4_000, b"{}"])
+def test_a_word_that_can_not_be_read_is_none(place: Place, left: bytes) -> None:
+    facts = ProcessFacts(boot_id="another", group=4_194_305, start_time=1)  # above every kernel's numbers
+    folder = place.home / "jobs" / folder_name(JOB, facts)
+    folder.mkdir(parents=True)
+    (folder / STATUS).write_bytes(left)
+    assert run(JobFiles(place.home).look(JOB, facts, secrets=())) == JobSeen(state="gone")

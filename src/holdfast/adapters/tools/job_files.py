@@ -79,7 +79,7 @@ class JobFiles:
         return JobSeen(state="ended", returned=self._returned(folder, word, secrets), was_asked=stopped)
 
     def _word(self, folder: str) -> Word | None:
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
+        with contextlib.suppress(OSError, ValueError, RecursionError):  # of msgspec among them; a word that can't be read is none
             return msgspec.json.decode(self._read(folder, STATUS, 0, _WORD_BYTES_MAX), type=Word)
         return None
 

@@ -489,7 +489,7 @@ def test_a_job_that_is_cleared_away_meanwhile_has_said_nothing(place: Place, mon
     assert run_tool(job_tools.job_status(), place.scene(jobs=(facts,)), job=JOB).text == f"{JOB} (shell) runs.\n"
 
 
-@pytest.mark.parametrize("left", [b'"\xff"', b"[" * 4_000, b"{}"])
+@pytest.mark.parametrize("left", [b'{"ended":"\xff"}', b'{"x":' + b"[" * 4_000, b"{}"])
 def test_a_word_that_can_not_be_read_is_none(place: Place, left: bytes) -> None:
     facts = ProcessFacts(boot_id="another", group=4_194_305, start_time=1)  # above every kernel's numbers
     folder = place.home / "jobs" / folder_name(JOB, facts)

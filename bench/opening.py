@@ -42,7 +42,7 @@ async def _one_length(ground: Ground, store: FileStore, home: Path, length: int)
     for _ in range(ground.count(9 if length < 100_000 else 5, 3)):
         hashed.append(timed(lambda: [blake3(path.read_bytes()).digest() for path in paths]))
         opened.append(timed(lambda: store._lives.open(session)))
-    verified += [timed(lambda: store._verify_now(session)) for _ in range(3 if length < 100_000 else 1)]
+    verified += [timed(lambda: store._verify_now(session, None)) for _ in range(3 if length < 100_000 else 1)]
     limit, ours, walked = size / Times(hashed).p50, size / Times(opened).p50, size / Times(verified).p50
 
     def speed(rate: float) -> str:

@@ -8,7 +8,6 @@ import unicodedata
 from collections.abc import Mapping
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -90,19 +89,6 @@ def a_cursor(after: int | None) -> int | None:
     if after is not None and (not isinstance(after, int) or after < 0):
         raise Unusable(f"after={after!r} is no seq", code="malformed", hint="use record.seq, or 0 for the whole history")
     return after
-
-
-def values_of_json(arguments: Any) -> Any:
-    """New arguments of an edit, before they are written down."""
-    try:
-        msgspec.json.encode(arguments)
-    except (TypeError, ValueError) as exc:
-        raise Unusable(
-            f"the arguments can't be written as JSON: {exc}",
-            code="malformed",
-            hint="hand in a dictionary of values of JSON, such as approval.arguments",
-        ) from exc
-    return arguments
 
 
 def asking(source: MessageSource, *, may_all: bool) -> str:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from holdfast.errors import HoldfastError, NotSaved, Refused, Untrusted, Unusable
-from holdfast.handed_in import a_circle, a_cursor, a_path, a_source, a_workspace, asking, somebody_who_consents, texts, values_of_json
+from holdfast.handed_in import a_circle, a_cursor, a_path, a_source, a_workspace, asking, somebody_who_consents, texts
 from holdfast.ids import ApprovalId, GrantId, TurnId
 from holdfast.ports.journal_store import Record
 from holdfast.ports.tools import BUILTIN_TOOLS, Tool
@@ -163,7 +163,7 @@ class Home:
                 by=who,
                 digest=approval.digest,
                 reason=reason,
-                arguments=values_of_json(arguments),
+                arguments=arguments,
                 answer_id=answer_id,
                 asserted_by=by.asserted_by,
                 wait=wait,

@@ -1,7 +1,8 @@
 """
 Pydantic models among the arguments: their schema, how they are read, and how they are written down so that reading gives the same again.
 
-Pydantic is imported by whoever has such a model, never here.
+Pydantic is imported by whoever has such a model, never here. msgspec asks these for every type that it does not know itself; that one is not known here
+either is told by NotImplementedError, as its hooks do.
 """
 
 import sys

@@ -236,7 +236,7 @@ async def open_service(
         home=str(home),
         secrets=settings.secret_values(os.environ, beside=SECRETS),
         tool_timeout_seconds=settings.tool_timeout_seconds,
-        jobs=JobFiles(home),
+        jobs=JobFiles(home, store.job_key),
     )
     try:
         async with Service(world) as service:

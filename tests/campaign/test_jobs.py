@@ -31,7 +31,7 @@ def pwrite_or_die(descriptor, data, offset):
 
 
 def write_or_die(descriptor, data):
-    if {record!r} == "the byte" and bytes(data) == b"g":
+    if {record!r} == "the byte" and bytes(data[:1]) == b"g" and len(data) == 37:
         os.kill(os.getpid(), 9)
     return write(descriptor, data)
 
@@ -276,6 +276,13 @@ def test_thirty_jobs_and_three_kills_lose_and_double_nothing(tmp_path: Path) -> 
     found = storm(tmp_path / "home", tmp_path / "workspace", jobs=30, sessions=4, kills=3, seed=11, every_seconds=(0.8, 1.6))
     assert found.flaws(30) == []
     assert found.kills == 3 or sum(found.ended.values()) == 30
+
+
+def test_ten_jobs_under_a_forger_without_a_key_end_as_they_did_or_in_doubt(tmp_path: Path) -> None:
+    """T2, L4: nothing that somebody else wrote is journalled, and every job is still reported once."""
+    (tmp_path / "workspace").mkdir()
+    found = storm(tmp_path / "home", tmp_path / "workspace", jobs=10, sessions=2, kills=1, seed=3, every_seconds=(0.8, 1.6), forging=True)
+    assert found.flaws(10) == []
 
 
 @pytest.mark.long

@@ -11,7 +11,11 @@ import sys
 
 from holdfast.adapters.tools.shell import Shell
 from holdfast.ids import CallId, InstanceId, JobId, SessionId, TurnId
+from holdfast.journal.chain import subkey
+from holdfast.ports.jobs import JobKey
 from holdfast.ports.tools import Scene
+
+JOB = JobId("j-" + "a" * 26)
 
 
 async def main(what: str, home: str, workspace: str, mechanisms: str, command: str) -> None:
@@ -29,7 +33,7 @@ async def main(what: str, home: str, workspace: str, mechanisms: str, command: s
     shell = Shell(mechanisms=[one for one in ("landlock", "bubblewrap") if one in mechanisms])
     arguments = shell.validate(json.dumps({"command": command, "background": True}).encode())
     binding = shell.bind(arguments, scene)
-    prepared = await shell.prepare_job(arguments, binding, scene, job=JobId("j-" + "a" * 26), seconds=60)
+    prepared = await shell.prepare_job(arguments, binding, scene, job=JOB, key=JobKey(1, subkey(b"k" * 32, "job report", JOB, "i-1")), seconds=60)
     facts = prepared.process
     print(json.dumps({"boot_id": facts.boot_id, "group": facts.group, "start_time": facts.start_time}), flush=True)  # noqa: T201
     if what == "GO":

@@ -24,12 +24,24 @@ from holdfast.adapters.tools import job_tools, processes, supervise
 from holdfast.adapters.tools.confinement import MECHANISMS
 from holdfast.adapters.tools.job_files import STATUS, JobFiles, folder_name
 from holdfast.adapters.tools.shell import Shell
-from holdfast.ids import JobId
-from holdfast.ports.jobs import JobSeen
+from holdfast.ids import InstanceId, JobId
+from holdfast.journal.chain import subkey
+from holdfast.ports.jobs import JobKey, JobSeen
 from holdfast.ports.tools import CannotBind, JobFacts, ProcessFacts, RunsInBackground
 
 JOB = JobId("j-" + "b" * 26)
+INSTANCE = InstanceId("i-1")
+OTHER = JobId("j-" + "a" * 26)  # of `job_process.py`
 DEADLINE_SECONDS = 60.0  # for what takes a second
+
+
+def key_of(instance: InstanceId, job: JobId, generation: int | None = None) -> JobKey | None:
+    """As a store would derive it; see `job_process.py`."""
+    return JobKey(1, subkey(b"k" * 32, "job report", job, instance)) if generation in (None, 1) else None
+
+
+def files_of(place: Place) -> JobFiles:
+    return JobFiles(place.home, key_of)
 
 
 def arguments_of(shell: Shell, command: str, **more: Any) -> bytes:
@@ -40,7 +52,7 @@ class Job:
     """One job, from its making to its end."""
 
     def __init__(self, place: Place, command: str, *, mechanisms: Any = MECHANISMS, seconds: float = 60.0, **more: Any) -> None:
-        self.place, self.files = place, JobFiles(place.home)
+        self.place, self.files = place, files_of(place)
         self.shell = Shell(mechanisms=mechanisms)
         self.scene = place.scene()
         self.arguments = arguments_of(self.shell, command, **more)
@@ -49,7 +61,7 @@ class Job:
         self.process: ProcessFacts | None = None
 
     async def ready(self) -> Any:
-        prepared = await self.shell.prepare_job(self.arguments, self.binding, self.scene, job=JOB, seconds=self.seconds)
+        prepared = await self.shell.prepare_job(self.arguments, self.binding, self.scene, job=JOB, key=key_of(INSTANCE, JOB), seconds=self.seconds)
         self.process = prepared.process
         return prepared
 
@@ -57,7 +69,7 @@ class Job:
         """Wait on the supervisor's death, then look."""
         assert self.process is not None
         await died(self.process)
-        return await self.files.look(JOB, self.process, secrets=secrets)
+        return await self.files.look(JOB, self.process, instance=INSTANCE, secrets=secrets)
 
     async def whole(self, secrets: tuple[str, ...] = ()) -> JobSeen:
         await (await self.ready()).let_go()
@@ -90,10 +102,10 @@ def test_nothing_runs_before_the_byte_and_nothing_after_abandon(place: Place) ->
         job = Job(place, "echo ran > ran.txt")
         prepared = await job.ready()
         assert len(folders(place)) == 1
-        assert (await job.files.look(JOB, prepared.process, secrets=())).state == "running"
+        assert (await job.files.look(JOB, prepared.process, instance=INSTANCE, secrets=())).state == "running"
         await prepared.abandon()
         await prepared.abandon()
-        assert (await job.files.look(JOB, prepared.process, secrets=())).state == "gone"
+        assert (await job.files.look(JOB, prepared.process, instance=INSTANCE, secrets=())).state == "gone"
 
     run(story())
     assert (folders(place), (place.workspace / "ran.txt").exists()) == ([], False)
@@ -110,6 +122,7 @@ def test_nothing_of_a_job_is_left_when_its_word_is(place: Place, mechanism: Any)
         seen = await Job(place, command, mechanisms=(mechanism,)).whole()
         assert seen.returned is not None
         assert (seen.state, seen.returned.outcome) == ("ended", "ok")
+        assert seen.returned.text == "[ended with it: 2 that it had left behind: sleep]"
 
     run(story())
     pids = [int(line) for line in (place.workspace / "pids").read_text().split()]
@@ -154,7 +167,7 @@ def test_what_a_job_says_and_how_it_ends_is_kept_until_it_is_cleared(place: Plac
         seen = await job.whole()
         assert seen.returned is not None
         assert (seen.state, seen.returned.outcome, seen.returned.text) == ("ended", "error", f"out\nerr\n{place.workspace}\n[exit 3]")
-        assert await job.files.look(JOB, job.process or processes.facts_of(1), secrets=()) == seen
+        assert await job.files.look(JOB, job.process or processes.facts_of(1), instance=INSTANCE, secrets=()) == seen
         assert await job.files.present() == (JOB,)
         await job.files.clear(JOB)
         assert await job.files.present() == ()
@@ -211,13 +224,13 @@ def test_a_job_whose_driver_is_killed_after_the_byte_goes_on(place: Place, drive
     process.kill()
     process.wait()
     job = JobId("j-" + "a" * 26)
-    files = JobFiles(place.home)
+    files = files_of(place)
 
     async def story() -> JobSeen:
-        assert (await files.look(job, facts, secrets=())).state == "running"
+        assert (await files.look(job, facts, instance=INSTANCE, secrets=())).state == "running"
         await asyncio.to_thread((place.workspace / "hold").write_text, "late\n")
         await died(facts)
-        return await files.look(job, facts, secrets=())
+        return await files.look(job, facts, instance=INSTANCE, secrets=())
 
     seen = run(story())
     assert seen.returned is not None
@@ -345,12 +358,43 @@ def test_no_way_leads_from_an_ordinary_users_job_into_the_home(open_folder: Path
     """Nothing here needs root: an ordinary user's job runs, confined, and every known way out is tried from inside it."""
     needs(mechanism)
     place = Place(open_folder, home="a/home", workspace="b/ws")
-    command = break_out(place, os.getpid())
-    for path in (open_folder, *open_folder.rglob("*")):
+    process, facts = as_nobody(open_folder, place, mechanism, break_out(place, os.getpid()))
+    try:
+        run(died(facts))
+    finally:
+        process.kill()
+        process.communicate()
+    seen = run(files_of(place).look(OTHER, facts, instance=INSTANCE, secrets=()))
+    assert (seen.returned.outcome, set(seen.returned.text.split()) - beyond(mechanism)) == ("ok", {"tried"})
+    assert place.key.read_text() == KEY
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user; otherwise every test here runs unprivileged already")
+def test_the_key_of_a_report_is_out_of_reach_for_every_program_of_the_same_user(open_folder: Path) -> None:
+    """The supervisor has it in memory alone: not in an argument, an environment or a file, and nobody of that user may look into it. Not even unconfined."""
+    place = Place(open_folder, home="a/home", workspace="b/ws")
+    tries = "; ".join(f"head -c1 /proc/$PPID/{each} > /dev/null 2>&1 && echo open {each}" for each in ("environ", "mem", "maps", "fd/0", "fd/3"))
+    seeks = f"cat /proc/$PPID/cmdline | tr '\\0' '\\n' > words; grep -rl {key_of(INSTANCE, OTHER).secret.hex()} {place.home} words"  # type: ignore[union-attr]
+    own = "tr '\\0' '\\n' < /proc/self/environ; ls -l /proc/self/fd"
+    process, facts = as_nobody(open_folder, place, "none", f"{tries}; {seeks}; {own}; echo tried")
+    try:
+        run(died(facts))
+    finally:
+        process.kill()
+        process.communicate()
+    seen = run(files_of(place).look(OTHER, facts, instance=INSTANCE, secrets=()))
+    assert (seen.returned.outcome, "tried" in seen.returned.text, "open " in seen.returned.text) == ("ok", True, False)
+    assert key_of(INSTANCE, OTHER).secret.hex() not in seen.returned.text  # type: ignore[union-attr]
+    assert "jobs" not in seen.returned.text  # no descriptor of the job's folder
+    assert len(seen.returned.text.splitlines()) < 40
+
+
+def as_nobody(folder: Path, place: Place, mechanisms: str, command: str) -> tuple["subprocess.Popen[str]", ProcessFacts]:
+    for path in (folder, *folder.rglob("*")):
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
     packages = os.pathsep.join(path for path in sys.path if path and not path.startswith(sys.base_prefix))
     process = subprocess.Popen(
-        [system_python(), Path(__file__).parent / "job_process.py", "GO", place.home, place.workspace, mechanism, command],
+        [system_python(), Path(__file__).parent / "job_process.py", "GO", place.home, place.workspace, mechanisms, command],
         stdout=subprocess.PIPE,
         text=True,
         user=NOBODY,
@@ -359,16 +403,9 @@ def test_no_way_leads_from_an_ordinary_users_job_into_the_home(open_folder: Path
         cwd="/",
         env={"PYTHONPATH": packages, "PYTHONDONTWRITEBYTECODE": "1"},
     )
-    try:
-        facts = ProcessFacts(**said(process))
-        assert said(process) == {"confined": True}
-        run(died(facts))
-    finally:
-        process.kill()
-        process.communicate()
-    seen = run(JobFiles(place.home).look(JobId("j-" + "a" * 26), facts, secrets=()))
-    assert (seen.returned.outcome, set(seen.returned.text.split()) - beyond(mechanism)) == ("ok", {"tried"})
-    assert place.key.read_text() == KEY
+    facts = ProcessFacts(**said(process))
+    assert said(process) == {"confined": mechanisms != "none"}
+    return process, facts
 
 
 def test_going_to_the_background_is_part_of_what_is_approved(place: Place) -> None:
@@ -404,13 +441,13 @@ def test_a_half_written_word_is_no_word(place: Place) -> None:
     """The rename is what says it; whatever lies beside it, or is no word at all, says nothing."""
 
     async def story() -> None:
-        files = JobFiles(place.home)
+        files = files_of(place)
         gone = ProcessFacts(boot_id=processes.boot_id(), group=2**22 - 1, start_time=1)
         folder = place.home / "jobs" / f"{JOB}.{gone.group}.{gone.start_time}"
         folder.mkdir(parents=True)
         for name, text in ((".status.tmp", '{"ended": "exited", "status": 0, "bytes": 0, "failed": "", "at_ms": 1}'), ("status", '{"ended": "exi')):
             (folder / name).write_text(text)
-            assert (await files.look(JOB, gone, secrets=())).state == "gone"
+            assert (await files.look(JOB, gone, instance=INSTANCE, secrets=())).state == "gone"
 
     run(story())
 
@@ -418,7 +455,7 @@ def test_a_half_written_word_is_no_word(place: Place) -> None:
 def test_a_folder_that_nobody_will_speak_of_again_is_removed_a_day_later(place: Place) -> None:
     folder = place.home / "jobs" / f"{JOB}.1.1"
     folder.mkdir(parents=True)
-    files = JobFiles(place.home)
+    files = files_of(place)
     assert run(files.present()) == (JOB,)
     os.utime(folder, (time.time() - 26 * 3600,) * 2)
     assert run(files.present()) == ()
@@ -430,8 +467,8 @@ def test_a_job_id_leads_to_no_other_file(place: Place) -> None:
     (place.home / "jobs" / "status").write_text('{"ended": "exited", "status": 0, "bytes": 0, "failed": "", "at_ms": 1}')
     gone = ProcessFacts(boot_id="x", group=1, start_time=1)
     for name in ("..", ".", "../keys", "j-" + "a" * 25, "j-" + "A" * 26):
-        assert run(JobFiles(place.home).look(JobId(name), gone, secrets=())).state == "gone"
-        assert run(JobFiles(place.home).output(JobId(name), gone, after=0, bytes_max=10)) == b""
+        assert run(files_of(place).look(JobId(name), gone, instance=INSTANCE, secrets=())).state == "gone"
+        assert run(files_of(place).output(JobId(name), gone, after=0, bytes_max=10)) == b""
 
 
 @pytest.mark.timeout(60)
@@ -441,9 +478,13 @@ def test_a_jobs_end_waits_for_nobody_who_left_its_group_and_never_stops_talking(
     for each in (read, write):
         os.set_blocking(each, False)
     os.write(write, b"y\n" * 1024)
-    assert supervise._keep_rest(read, write, 10, 2**40) == 10 + supervise._PIPE_BYTES_MAX  # what is kept is said again at once
+    record = supervise.Record(write, 2**40)  # what is kept is said again at once
+    record.take_rest(read)
+    assert record.total == supervise._PIPE_BYTES_MAX
     os.close(write)
-    assert supervise._keep_rest(read, write, 10, 0) == 10 + 2048
+    record = supervise.Record(write, 0)
+    record.take_rest(read)
+    assert (record.total, record.kept) == (2048, 0)
     os.close(read)
 
 
@@ -477,15 +518,15 @@ def test_a_command_that_may_not_be_signalled_is_waited_for_and_its_word_is_left(
         os.set_blocking(fd, False)
     os.write(said, b"as root\n")
     with (tmp_path / "output").open("wb") as output:
-        ended = supervise._watch(Foreign(out, 4), output.fileno(), woken, 0.0, 1000, wrapped)  # type: ignore[arg-type]  # as much of it as is asked
+        record = supervise.Record(output.fileno(), 1000)
+        ended = supervise._watch(Foreign(out, 4), record, woken, 0.0, wrapped)  # type: ignore[arg-type]  # as much of it as is asked
     for fd in (out, said, woken, wake):
         os.close(fd)
-    assert (ended, (tmp_path / "output").read_bytes()) == (("timed_out", 8), b"as root\n")
+    assert (ended, record.total, (tmp_path / "output").read_bytes()) == ("timed_out", 8, b"as root\n")
 
 
-def test_a_job_that_is_cleared_away_meanwhile_has_said_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_tools, "newest_output", lambda *_: place.home / "jobs" / "gone" / "output")
-    facts = JobFacts(job=JOB, tool="shell", submitted_at=1)
+def test_a_job_that_is_cleared_away_meanwhile_has_said_nothing(place: Place) -> None:
+    facts = JobFacts(job=JOB, tool="shell", submitted_at=1, process=processes.facts_of(os.getpid()))
     assert run_tool(job_tools.job_status(), place.scene(jobs=(facts,)), job=JOB).text == f"{JOB} (shell) runs.\n"
 
 
@@ -495,4 +536,4 @@ def test_a_word_that_can_not_be_read_is_none(place: Place, left: bytes) -> None:
     folder = place.home / "jobs" / folder_name(JOB, facts)
     folder.mkdir(parents=True)
     (folder / STATUS).write_bytes(left)
-    assert run(JobFiles(place.home).look(JOB, facts, secrets=())) == JobSeen(state="gone")
+    assert run(files_of(place).look(JOB, facts, instance=INSTANCE, secrets=())).state == "gone"

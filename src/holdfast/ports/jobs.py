@@ -6,7 +6,7 @@ so that whoever looks first can die before it has told anyone.
 """
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -14,12 +14,23 @@ from holdfast.ids import CallId, InstanceId, JobId
 from holdfast.ports.tools import ProcessFacts, ToolReturned
 
 
+class JobKey(NamedTuple):
+    """The key that a job's supervisor authenticates its report with, and the generation of the home key that it is derived from."""
+
+    generation: int
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return f"JobKey({self.generation})"
+
+
 class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """`running`: its supervisor lives. `ended`: it left word how. `gone`: neither, so nobody can know."""
+    """`running`: its supervisor lives. `ended`: its report and its output verify. `gone`: neither, so nobody can know; `why` says which it is."""
 
     state: Literal["running", "ended", "gone"]
     returned: ToolReturned | None = None  # of an ended one
     was_asked: bool = False  # it was asked to end, and ended by that: part of it may have happened
+    why: str = "its process is gone, and left no report how it ended"  # of one that is gone
 
 
 class JobLeft(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,8 +42,16 @@ class JobLeft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobPlace(Protocol):
-    async def look(self, job: JobId, process: ProcessFacts, *, secrets: tuple[str, ...]) -> JobSeen:
-        """Never mistakes another process for the job's: only one of this boot with this start time counts."""
+    def key_of(self, instance: InstanceId, job: JobId) -> JobKey | None:
+        """For a new job's supervisor; None where there is no key to derive it from, and no job may start."""
+        ...
+
+    async def look(self, job: JobId, process: ProcessFacts, *, instance: InstanceId, secrets: tuple[str, ...]) -> JobSeen:
+        """
+        Never mistakes another process for the job's: only one of this boot with this start time counts.
+
+        Never believes a report or an output that the job's own supervisor did not vouch for.
+        """
         ...
 
     def lives(self, process: ProcessFacts) -> bool:
@@ -48,11 +67,11 @@ class JobPlace(Protocol):
         ...
 
     async def output(self, job: JobId, process: ProcessFacts, *, after: int, bytes_max: int) -> bytes:
-        """What a running job has said, from that byte on, as it said it; empty when there is no more, or it was cleared."""
+        """What a running job has said, from that byte on; empty when there is no more, or it was cleared. Not verified: only `look` is."""
         ...
 
     async def ask_to_end(self, process: ProcessFacts) -> None:
-        """Ask its supervisor, which ends the whole group within seconds and leaves word. Idempotent."""
+        """Ask its supervisor, which ends the whole group within seconds and leaves its report. Idempotent."""
         ...
 
     async def end(self, call: CallId, process: ProcessFacts) -> None:

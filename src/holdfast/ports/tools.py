@@ -12,13 +12,16 @@ A call goes through four steps, each of which may refuse:
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from holdfast.ids import CallId, InstanceId, JobId, SessionId, TurnId
 from holdfast.session.memory import Circle, Origin
 from holdfast.session.plan import Binding, ToolDefinition
+
+if TYPE_CHECKING:
+    from holdfast.ports.jobs import JobKey
 
 BUILTIN_TOOLS = (
     "ask_person",
@@ -67,6 +70,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: int | None = None
     outcome: str | None = None
     cancelled_by: str | None = None
+    process: "ProcessFacts | None" = None  # of a running one that is a process of its own
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,8 +181,8 @@ class PreparedJob(Protocol):
 class LaunchesJobs(Protocol):
     """A tool whose jobs are processes of their own. The others' are tasks of the program."""
 
-    async def prepare_job(self, arguments: bytes, binding: Binding, scene: Scene, *, job: JobId, seconds: float) -> PreparedJob:
-        """`seconds` is the bound where the arguments name none."""
+    async def prepare_job(self, arguments: bytes, binding: Binding, scene: Scene, *, job: JobId, key: "JobKey", seconds: float) -> PreparedJob:
+        """`key` is for the job's own report, and for nobody else. `seconds` is the bound where the arguments name none."""
         ...
 
 

@@ -57,7 +57,10 @@ async def _prepared(world: World, ledger: Ledger, turn: Turn, call: Call, looked
     if not isinstance(tool, LaunchesJobs):
         task = await tool.prepare(arguments, looked.binding, scene, idempotency_key=call.call)
         return task, _plan("task", world.jobs.own_process(), policy.job_seconds)
-    launched = await tool.prepare_job(arguments, looked.binding, scene, job=job, seconds=policy.job_seconds)
+    key = world.jobs.key_of(ledger.instance, job)
+    if key is None:
+        raise CannotBind("a job's report could not be verified: the home's key is not there", code="no_key")
+    launched = await tool.prepare_job(arguments, looked.binding, scene, job=job, key=key, seconds=policy.job_seconds)
     return launched, _plan("process", launched.process, launched.seconds_max)
 
 

@@ -3,6 +3,7 @@ Following what a job says: from the beginning, as it says it; last, how it ended
 
 While it runs its words come from where it writes them, and once it is over the rest comes from the journal: nothing is told twice, and nothing is left out. Where
 the two can't be told apart for sure, all of the end is told, since twice is better than not at all.
+A running job's output is not verified: any program that may write into the home can change it. The end is, and where both differ the follower is told.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from holdfast.session.state import Job
 
 _LOOK_AGAIN_SECONDS = 0.2  # how soon a follower sees what a job says
 _READ_BYTES = 64 * 1024
+_VERIFIED = "[the output above was not verified; the verified result follows]\n"
 
 
 async def follow_job(service: Service, job: str, circle: Circle) -> AsyncIterator[str | JobReport]:
@@ -73,7 +75,7 @@ class _Told:
         if self._begins(text):
             return text[self._chars :]
         ours, _, said = text.partition("\n")
-        return f"{said[self._chars :]}\n{ours}" if self._begins(said) else f"\n{text}"
+        return f"{said[self._chars :]}\n{ours}" if self._begins(said) else f"\n{_VERIFIED}{text}"
 
     def _begins(self, text: str) -> bool:
         return blake3(text[: self._chars].encode()).digest() == self._digest.digest()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.ids import JobId, SessionId
+from holdfast.ids import InstanceId, JobId, SessionId
 from holdfast.ports.jobs import JobSeen
 from holdfast.ports.journal_store import Check
 from holdfast.ports.tools import Prepared, ProcessFacts, ToolReturned
@@ -178,20 +178,20 @@ class JobKeeper:
         """Say of every job that is over how it ended; stop those that were cancelled. Returns how many were found to be over."""
         ended = 0
         for job in running_jobs(ledger):
-            found = await self._found(job)
+            found = await self._found(job, ledger.instance)
             if found is not None:
                 ended += await self._end(ledger, job, found)
         if ended:
             note(self._world, ledger)
         return ended
 
-    async def _found(self, job: Job) -> Found | None:
+    async def _found(self, job: Job, instance: InstanceId) -> Found | None:
         process, place = ProcessFacts(**job.process), self._world.jobs
         if place is None:
             return None
         if job.host == "task":
             return self._found_task(job, process)
-        seen = await place.look(job.job, process, secrets=self._world.secrets)
+        seen = await place.look(job.job, process, instance=instance, secrets=self._world.secrets)
         if seen.state == "running":
             if job.cancelled_by is not None:
                 await self._stop(job, process)
@@ -213,7 +213,7 @@ class JobKeeper:
     @staticmethod
     def _end_of(job: Job, seen: JobSeen) -> Found:
         if seen.returned is None:
-            return Found(in_doubt(job, "its process is gone, and left no word how it ended"))
+            return Found(in_doubt(job, seen.why))
         if seen.was_asked:
             return Found(stopped(job, seen.returned), seen.returned.full)
         return Found(ended_as(job, seen.returned), seen.returned.full)

@@ -30,7 +30,7 @@ async def end_jobs_and_keep_their_words(world: World, journal: Journal, known: t
         return
     names = {job.job for job in known}
     for left in await _all_of(place, journal.instance, known):
-        seen = await place.look(left.job, left.process, secrets=world.secrets)
+        seen = await place.look(left.job, left.process, instance=journal.instance, secrets=world.secrets)
         # Of one that is known, and left no word, the new life says itself that it is in doubt.
         if left.job not in names or seen.returned is not None:
             await journal.quarantine("tool_outcome", payload(_last_word(left.job, seen)))

@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 import msgspec
 
 from holdfast.ids import CallId, JobId, TurnId, delegate_tool_name
-from holdfast.ports.tools import CannotBind, InvalidArguments, JobFacts, RunsInBackground, Scene, Tool
+from holdfast.ports.tools import CannotBind, InvalidArguments, JobFacts, ProcessFacts, RunsInBackground, Scene, Tool
 from holdfast.runtime.world import AgentSpec, World
 from holdfast.session.authority import TurnContext
 from holdfast.session.commands import DecideCalls
@@ -62,7 +62,8 @@ def _jobs_of(state: SessionState, context: TurnContext) -> Iterator[JobFacts]:
     for name in (*state.jobs, *(over for over, _ in state.ended_jobs.items() if over not in state.jobs)):
         match find_job(state, JobId(name), context.audience, context.boundary):
             case Job() as job:
-                yield JobFacts(job=job.job, tool=job.tool, submitted_at=job.submitted_at, cancelled_by=job.cancelled_by)
+                process = ProcessFacts(**job.process) if job.host == "process" else None
+                yield JobFacts(job=job.job, tool=job.tool, submitted_at=job.submitted_at, cancelled_by=job.cancelled_by, process=process)
             case EndedJob() as over:
                 yield JobFacts(job=over.job, tool=over.tool, submitted_at=over.submitted_at, ended_at=over.ended_at, outcome=over.outcome)
             case None:

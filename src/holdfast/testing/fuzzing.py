@@ -1,5 +1,5 @@
 """
-Fuzzers of everything that reads bytes of others: records, events, strict JSON, arguments, shell text, scripts, and HTTP.
+Fuzzers of everything that reads bytes of others: records, events, strict JSON, arguments, shell text, scripts, reports of jobs, and HTTP.
 
 A target takes any bytes and returns, or raises what its parser is documented to raise; anything else that comes out of it is a finding, and so is a wrong result.
 `python -m holdfast.testing.fuzzing TARGET` runs one with atheris, guided by coverage, for `--seconds`; without a target, all of them, one after the other.
@@ -120,6 +120,47 @@ def fuzz_script(data: bytes) -> None:
         return
 
 
+def fuzz_report(data: bytes) -> None:
+    """No report of a job without the key is believed, a genuine one changed anywhere is not, nor is another output; and none makes the reader fail."""
+    from holdfast.adapters.tools import job_report
+    from holdfast.adapters.tools.supervise import new_digest, seal
+    from holdfast.ids import JobId
+    from holdfast.ports.tools import ProcessFacts
+
+    job, process = JobId("j-" + "a" * 26), ProcessFacts(boot_id="boot", group=7, start_time=9)
+    digest = new_digest()
+    digest.update(b"said")
+    facts = {
+        "ended": "exited",
+        "status": 0,
+        "failed": "",
+        "bytes": 4,
+        "kept": 4,
+        "digest": digest.hexdigest(),
+        "left": 0,
+        "left_names": [],
+        "at_ms": 1,
+    }
+    body = msgspec.json.encode({**facts, "job": job, "boot": "boot", "group": 7, "start_time": 9, "generation": 1})
+    genuine = seal(body, KEY)
+    report = job_report.verified(genuine, KEY, job, process)
+    if report is None:
+        raise Found("a genuine report is not believed")
+    for raw in (data, data + b"\n", body + b"\n" + data, seal(data, b"o" * 32), seal(body, b"o" * 32), data + genuine, genuine + data):
+        job_report.generation_of(raw)
+        _expect(raw == genuine or job_report.verified(raw, KEY, job, process) is None, f"a report without a mac of ours is believed: {raw!r}")
+    job_report.verified(seal(data, KEY), KEY, job, process)  # not ours to refuse by its mac: it must be read without failing
+    for other in (ProcessFacts(boot_id="boot", group=7, start_time=8), ProcessFacts(boot_id="other", group=7, start_time=9)):
+        _expect(job_report.verified(genuine, KEY, job, other) is None, "a report is believed of another run")
+    _expect(job_report.verified(genuine, KEY, JobId("j-" + "b" * 26), process) is None, "a report is believed of another job")
+    _expect(data == b"said" or not job_report.is_as_reported(data, report), f"another output is believed: {data!r}")
+    if len(data) > 1:
+        place, changed = data[0] % len(genuine), bytearray(genuine)
+        changed[place : place + 1] = data[1:9]
+        believed = job_report.verified(bytes(changed), KEY, job, process) is not None
+        _expect(bytes(changed) == genuine or not believed, f"a changed report is believed: {bytes(changed)!r}")
+
+
 # --- HTTP
 
 
@@ -237,6 +278,7 @@ TARGETS: Mapping[str, Target] = {
     "arguments": fuzz_arguments,
     "shell": fuzz_shell,
     "script": fuzz_script,
+    "report": fuzz_report,
     "http": fuzz_http,
 }
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.adapters.inmemory import Crashed, InMemoryDisk
 from holdfast.adapters.tools.python import PythonTool
 from holdfast.ids import CallId, InstanceId, JobId
-from holdfast.ports.jobs import JobLeft, JobSeen
+from holdfast.ports.jobs import JobKey, JobLeft, JobSeen
 from holdfast.ports.tools import CannotBind, Prepared, PreparedJob, ProcessFacts, Scene, ToolCall, ToolReturned
 from holdfast.session.plan import Binding, ToolDefinition
 from holdfast.testing.simulated_ports import Chaos
@@ -37,6 +37,8 @@ class Supervisor:
         self.was_asked = False
         self.returned: ToolReturned | None = None
         self.is_cleared = False
+        # Somebody without the key has written another report in place of the one that it leaves. By its number: dice that were thrown before fall as they did.
+        self.is_forged = group % 13 == 5
         self.hurry = asyncio.Event()
 
     @property
@@ -58,7 +60,7 @@ class Supervisor:
 
     def truth(self) -> str:
         """The outcome that its journal must tell, once it was let go."""
-        return "in_doubt" if self.returned is None or self.was_asked else self.returned.outcome
+        return "in_doubt" if self.returned is None or self.was_asked or self.is_forged else self.returned.outcome
 
 
 class JobTable:
@@ -136,14 +138,18 @@ class SimulatedJobs:
         if not self._process.is_alive:
             raise Crashed
 
-    async def look(self, job: JobId, process: ProcessFacts, *, secrets: tuple[str, ...]) -> JobSeen:
-        del secrets
+    def key_of(self, instance: InstanceId, job: JobId) -> JobKey | None:
+        """A simulated report is not bytes that somebody could forge: whether it is genuine is known here."""
+        return JobKey(1, f"{instance}/{job}".encode())
+
+    async def look(self, job: JobId, process: ProcessFacts, *, instance: InstanceId, secrets: tuple[str, ...]) -> JobSeen:
+        del instance, secrets
         await self._chaos.dawdle(1, 0.2)
         self._check_alive()
         found = self._table.find(process)
         if found is not None and found.lives:
             return JobSeen(state="running")
-        if found is None or found.job != job or found.returned is None or found.is_cleared:
+        if found is None or found.job != job or found.returned is None or found.is_cleared or found.is_forged:
             return JobSeen(state="gone")
         return JobSeen(state="ended", returned=found.returned, was_asked=found.was_asked)
 
@@ -211,8 +217,8 @@ class DigTool:
     async def prepare(self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str) -> Prepared:
         return await self._about.prepare(arguments, binding, scene, idempotency_key=idempotency_key)
 
-    async def prepare_job(self, arguments: bytes, binding: Binding, scene: Scene, *, job: JobId, seconds: float) -> PreparedJob:
-        del arguments, binding
+    async def prepare_job(self, arguments: bytes, binding: Binding, scene: Scene, *, job: JobId, key: JobKey, seconds: float) -> PreparedJob:
+        del arguments, binding, key
         await self._chaos.dawdle(1, 0.2)
         if self._chaos.strikes(0.05):
             raise CannotBind("the job can't be started: dice")

@@ -36,6 +36,14 @@ class DerivedKeys:
         except KeyError:
             return None
 
+    def of_job(self, instance: str, job: str, generation: int | None = None) -> tuple[int, bytes] | None:
+        """What the report of one job of one instance is authenticated with. None: the key is not there."""
+        named = self._generation() if generation is None else generation
+        try:
+            return named, subkey(self._keys[named], "job report", job, instance)
+        except KeyError:
+            return None
+
 
 def _derived(key: bytes, purpose: str) -> bytes:
     return subkey(key, purpose, HOME_SESSION, HOME_INSTANCE)

@@ -34,12 +34,13 @@ from holdfast.adapters.files.syncing import Syncable, Syncing
 from holdfast.adapters.files.threads import Arrival, Threads, no_thread
 from holdfast.adapters.files.verifying import unreadable, verify_files
 from holdfast.errors import Busy, InvariantBroken, Refused, Untrusted, Unusable
-from holdfast.ids import InstanceId, SessionId
+from holdfast.ids import InstanceId, JobId, SessionId
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.record import Draft
 from holdfast.journal.verify import Verdict
 from holdfast.limits import LOCK_WAIT_SECONDS, SEGMENT_BYTES
 from holdfast.ports.clock import Clock
+from holdfast.ports.jobs import JobKey
 from holdfast.ports.snapshots import Snapshot
 from holdfast.session.home_events import SessionCreated, SessionSealed
 
@@ -294,6 +295,13 @@ class FileStore:
         if generation is None and self._own.trouble is not None:
             return None
         return self._derived.of_memory(generation)
+
+    def job_key(self, instance: InstanceId, job: JobId, generation: int | None = None) -> JobKey | None:
+        """What a job's supervisor authenticates its report with: of that generation, or of the newest for a new job. None: the key is not there."""
+        if generation is None and self._own.trouble is not None:
+            return None
+        found = self._derived.of_job(instance, job, generation)
+        return JobKey(*found) if found is not None else None
 
     def keep_aside(self, files: SessionFiles, kind: str, payload: bytes) -> str:
         return aside.keep_aside(files, self._keys, self.generation(), kind, payload)

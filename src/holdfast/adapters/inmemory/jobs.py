@@ -1,9 +1,9 @@
-"""Jobs of a home in memory: only tasks of the program, since there is no folder that a process could leave its word in."""
+"""Jobs of a home in memory: only tasks of the program, since there is no folder that a process could leave its report in."""
 
 from collections.abc import Sequence
 
 from holdfast.ids import CallId, InstanceId, JobId
-from holdfast.ports.jobs import JobLeft, JobSeen
+from holdfast.ports.jobs import JobKey, JobLeft, JobSeen
 from holdfast.ports.tools import ProcessFacts
 
 _THIS_PROGRAM = ProcessFacts(boot_id="memory", group=0, start_time=0)
@@ -15,8 +15,13 @@ class InMemoryJobs:
     def __init__(self, process: ProcessFacts = _THIS_PROGRAM) -> None:
         self._process = process
 
-    async def look(self, job: JobId, process: ProcessFacts, *, secrets: tuple[str, ...]) -> JobSeen:
-        del job, process, secrets
+    def key_of(self, instance: InstanceId, job: JobId) -> JobKey | None:
+        """No process of its own runs here, so no report needs one."""
+        del instance, job
+        return None
+
+    async def look(self, job: JobId, process: ProcessFacts, *, instance: InstanceId, secrets: tuple[str, ...]) -> JobSeen:
+        del job, process, instance, secrets
         return JobSeen(state="gone")
 
     def lives(self, process: ProcessFacts) -> bool:

@@ -1,5 +1,7 @@
 """
-HOME/jobs: a folder for each job that is a process, with what it says and, once it is over, the word that its supervisor left. See `holdfast.ports.jobs`.
+HOME/jobs: a folder for each job that is a process, with what it says and, once it is over, the report of its supervisor. See `holdfast.ports.jobs`.
+
+Nothing in a folder is believed because it lies there: see `job_report.py`.
 
 A folder is made by the job's supervisor before the job is submitted, and removed once the job's end is in the journal. One that nobody submitted (a crash came
 first) is removed by its supervisor, or, if that was killed too, by whoever lists them a day later.
@@ -9,38 +11,29 @@ import contextlib
 import os
 import re
 import shutil
+import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import msgspec
 
 from holdfast import limits
 from holdfast.adapters.tools import processes
-from holdfast.adapters.tools.output import Output
+from holdfast.adapters.tools.job_report import REPORT_BYTES_MAX, Report, generation_of, is_as_reported, returned_by, verified
 from holdfast.adapters.tools.supervise import CALL, OUTPUT, STATUS
 from holdfast.adapters.tools.threads import THREADS
 from holdfast.ids import CallId, InstanceId, JobId, job_id
-from holdfast.ports.jobs import JobLeft, JobSeen
-from holdfast.ports.tools import ProcessFacts, ToolReturned
+from holdfast.ports.jobs import JobKey, JobLeft, JobSeen
+from holdfast.ports.tools import ProcessFacts
 
 JOBS = "jobs"
-_ID = re.compile(r"j-[a-z2-7]{26}\Z")
 _FOLDER = re.compile(r"(j-[a-z2-7]{26})\.\d+\.\d+\Z")
-_CUT_OFF = (128 + 15, 128 + 9)  # how bubblewrap, and a shell, tell of a child that a signal ended
-_WORD_BYTES_MAX = 16 * 1024
-_DEAD_SECONDS = 25 * 3600.0  # no job runs for more than a day, so a folder this old without a word has nobody left who could leave one
+_DEAD_SECONDS = 25 * 3600.0  # no job runs for more than a day, so a folder this old without a report has nobody left who could leave one
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Word(msgspec.Struct, frozen=True):
-    """What a supervisor left."""
-
-    ended: str  # exited, timed_out, asked
-    status: int
-    bytes: int
-    failed: str
-    at_ms: int
+JobKeys = Callable[[InstanceId, JobId, int | None], JobKey | None]
+"""The key of a job's report: of that generation of home keys, or of the newest for a new job. None: the home key is not there."""
 
 
 def folder_name(job: JobId, process: ProcessFacts) -> str:
@@ -48,64 +41,72 @@ def folder_name(job: JobId, process: ProcessFacts) -> str:
     return f"{job}.{process.group}.{process.start_time}"
 
 
-def newest_output(home: str, job: JobId) -> Path | None:
-    """What a running job says goes there; of attempts that died before they were submitted something older may be left."""
-    found = [*(Path(home) / JOBS).glob(f"{job}.*/{OUTPUT}")] if _ID.match(job) else []
-    return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+def unverified_end(home: str, job: JobId, process: ProcessFacts, bytes_max: int) -> bytes:
+    """The last bytes of what a running job has said, as they lie there: any program that may write into the home can have changed them."""
+    fd = _open(Path(home) / JOBS, folder_name(job, process), OUTPUT)
+    try:
+        return os.pread(fd, bytes_max, max(0, os.fstat(fd).st_size - bytes_max))
+    finally:
+        os.close(fd)
 
 
 class JobFiles:
     """The JobPlace of a home on disk."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, keys: JobKeys) -> None:
         self._folder = home / JOBS
+        self._keys = keys
 
-    async def look(self, job: JobId, process: ProcessFacts, *, secrets: tuple[str, ...]) -> JobSeen:
-        return await THREADS.run(lambda: self._look(job, process, secrets))
+    def key_of(self, instance: InstanceId, job: JobId) -> JobKey | None:
+        return self._keys(instance, job, None)
 
-    def _look(self, job: JobId, process: ProcessFacts, secrets: tuple[str, ...]) -> JobSeen:
-        """The word first, then whether it lives, then the word again: it may have been left in between."""
-        folder = folder_name(job, process)
-        word = self._word(folder)
-        if word is None:
+    async def look(self, job: JobId, process: ProcessFacts, *, instance: InstanceId, secrets: tuple[str, ...]) -> JobSeen:
+        return await THREADS.run(lambda: self._look(job, process, instance, secrets))
+
+    def _look(self, job: JobId, process: ProcessFacts, instance: InstanceId, secrets: tuple[str, ...]) -> JobSeen:
+        """The report first, then whether the supervisor lives, then the report again: it may have been left in between."""
+        report = self._report(job, process, instance)
+        if report is None:
             if processes.lives(process):
                 return JobSeen(state="running")
-            _reap(process)
-            word = self._word(folder)
-        if word is None:
-            return JobSeen(state="gone")
+            report = self._report(job, process, instance)
         _reap(process)
-        stopped = word.ended == "asked" and (word.status < 0 or word.status in _CUT_OFF)
-        return JobSeen(state="ended", returned=self._returned(folder, word, secrets), was_asked=stopped)
+        if report is None:
+            return JobSeen(state="gone", why=self._why_gone(folder_name(job, process)))
+        output = b"" if report.failed else self._whole_output(folder_name(job, process))
+        if output is None or (not report.failed and not is_as_reported(output, report)):
+            why = f"its supervisor reports `{report.said()}`, but the output was changed after it was written, and is not shown"
+            return JobSeen(state="gone", why=why)
+        return JobSeen(state="ended", returned=returned_by(report, output, secrets), was_asked=report.was_cut_off)
 
-    def _word(self, folder: str) -> Word | None:
-        with contextlib.suppress(OSError, ValueError, RecursionError):  # of msgspec among them; a word that can't be read is none
-            return msgspec.json.decode(self._read(folder, STATUS, 0, _WORD_BYTES_MAX), type=Word)
-        return None
+    def _report(self, job: JobId, process: ProcessFacts, instance: InstanceId) -> Report | None:
+        try:
+            raw = self._read(folder_name(job, process), STATUS, 0, REPORT_BYTES_MAX)
+        except OSError:
+            return None
+        generation = generation_of(raw)
+        key = self._keys(instance, job, generation) if generation is not None else None
+        return verified(raw, key.secret, job, process) if key is not None else None
+
+    def _why_gone(self, folder: str) -> str:
+        with contextlib.suppress(OSError):
+            os.lstat(self._folder / _checked(folder) / STATUS)
+            return "its process is gone, and the report in its place does not verify: somebody else wrote or changed it"
+        return "its process is gone, and left no report how it ended"
+
+    def _whole_output(self, folder: str) -> bytes | None:
+        """None where it is not a plain file any more."""
+        try:
+            return self._read(folder, OUTPUT, 0, limits.JOB_OUTPUT_BYTES_MAX + 1)
+        except OSError:
+            return None
 
     def _read(self, folder: str, name: str, after: int, bytes_max: int) -> bytes:
-        fd = os.open(self._folder / _checked(folder) / name, _READ)
+        fd = _open(self._folder, _checked(folder), name)
         try:
             return os.pread(fd, bytes_max, after)
         finally:
             os.close(fd)
-
-    def _returned(self, folder: str, word: Word, secrets: tuple[str, ...]) -> ToolReturned:
-        if word.failed:
-            return ToolReturned(outcome="error", text=f"nothing was run: {word.failed}")
-        said = Output(secrets=secrets, on_output=lambda _: None)
-        with contextlib.suppress(OSError):
-            said.feed(self._read(folder, OUTPUT, 0, limits.JOB_OUTPUT_BYTES_MAX))
-        said.close()
-        dropped = word.bytes - limits.JOB_OUTPUT_BYTES_MAX
-        notes = [f"[{dropped} further bytes were dropped]"] if dropped > 0 else []
-        if word.ended == "timed_out":
-            text, full = said.view("\n".join([*notes, "[ended: its time was over]"]))
-            return ToolReturned(outcome="timed_out", text=text, full=full)
-        if word.status:
-            notes.append(f"[exit {word.status}]" if word.status > 0 else f"[ended by signal {-word.status}]")
-        text, full = said.view("\n".join(notes))
-        return ToolReturned(outcome="ok" if word.status == 0 else "error", text=text, full=full)
 
     def lives(self, process: ProcessFacts) -> bool:
         return processes.lives(process)
@@ -151,7 +152,7 @@ class JobFiles:
         """None where nothing says whose it is: its supervisor has not said so yet, and has let nothing go."""
         _, group, start_time = folder.split(".")
         with contextlib.suppress(OSError, UnicodeError, ValueError):
-            boot, call, _ = self._read(folder, CALL, 0, _WORD_BYTES_MAX).decode().split("\n")
+            boot, call, _ = self._read(folder, CALL, 0, REPORT_BYTES_MAX).decode().split("\n")
             return JobLeft(job=job, call=CallId(call), process=ProcessFacts(boot_id=boot, group=int(group), start_time=int(start_time)))
         return None
 
@@ -165,10 +166,32 @@ class JobFiles:
     def _is_dead(self, folder: str) -> bool:
         """Never submitted, or its supervisor was killed long ago: removed on the way."""
         with contextlib.suppress(OSError):
-            if time.time() - (self._folder / folder).stat().st_mtime > _DEAD_SECONDS and self._word(folder) is None:
+            if time.time() - (self._folder / folder).stat().st_mtime > _DEAD_SECONDS and not self._has_report(folder):
                 shutil.rmtree(self._folder / folder, ignore_errors=True)
                 return True
         return False
+
+    def _has_report(self, folder: str) -> bool:
+        """Whether a file is there that may be one. A session that looks at it verifies it."""
+        with contextlib.suppress(OSError):
+            return generation_of(self._read(folder, STATUS, 0, REPORT_BYTES_MAX)) is not None
+        return False
+
+
+def _open(jobs: Path, folder: str, name: str) -> int:
+    """A plain file of a job's folder, by descriptors and without links; one that has a second name elsewhere is not a job's."""
+    places = [os.open(jobs, _FOLDER_FLAGS)]
+    try:
+        places.append(os.open(folder, _FOLDER_FLAGS, dir_fd=places[0]))
+        fd = os.open(name, _READ, dir_fd=places[1])
+    finally:
+        for each in places:
+            os.close(each)
+    facts = os.fstat(fd)
+    if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1:
+        os.close(fd)
+        raise FileNotFoundError(name)
+    return fd
 
 
 def _checked(folder: str) -> str:

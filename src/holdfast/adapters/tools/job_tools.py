@@ -5,19 +5,19 @@ Which jobs there are comes with the scene, from the journal. `job_cancel` is onl
 """
 
 import contextlib
-import os
-from pathlib import Path
 
 from holdfast import limits
 from holdfast.adapters.tools.arguments import REQUIRED, ArgumentTypes
 from holdfast.adapters.tools.builtin import Builtin, Values, definition_of
 from holdfast.adapters.tools.display import display_of
-from holdfast.adapters.tools.job_files import newest_output
+from holdfast.adapters.tools.job_files import unverified_end
 from holdfast.adapters.tools.output import Output
 from holdfast.errors import InvariantBroken
 from holdfast.ports.tools import CannotBind, JobFacts, Scene
 from holdfast.session.plan import Binding
 from holdfast.session.rendering import framed, render
+
+_UNVERIFIED = "Output so far, which is not verified before the job ends:\n"
 
 
 def job_status() -> Builtin:
@@ -78,20 +78,12 @@ def _status(values: Values, binding: Binding, scene: Scene) -> str:
 def _said_last(job: JobFacts, scene: Scene) -> str:
     """The end of what it has said so far; empty for one that is a task of the program, has said nothing, or is over by now and cleared away."""
     output = Output(secrets=scene.secrets, on_output=lambda _: None)
-    with contextlib.suppress(FileNotFoundError):
-        path = newest_output(scene.home, job.job) if scene.home is not None else None
-        if path is not None:
-            output.feed(_end_of(path))
+    if scene.home is not None and job.process is not None:
+        with contextlib.suppress(OSError):
+            output.feed(unverified_end(scene.home, job.job, job.process, limits.TOOL_OUTPUT_VIEW_BYTES - len(_UNVERIFIED)))
     output.close()
-    return output.view()[0]
-
-
-def _end_of(path: Path) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        return os.pread(fd, limits.TOOL_OUTPUT_VIEW_BYTES, max(0, os.fstat(fd).st_size - limits.TOOL_OUTPUT_VIEW_BYTES))
-    finally:
-        os.close(fd)
+    said = output.view()[0]
+    return f"{_UNVERIFIED}{said}" if said else ""
 
 
 def _never(values: Values, binding: Binding, scene: Scene) -> str:

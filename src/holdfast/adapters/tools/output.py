@@ -4,14 +4,16 @@ What a tool said, within bounds: all of it up to what is kept, head and tail of 
 Bytes come in as they are read. A secret may be cut by a read's end, so the last few bytes are held back until more come.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from holdfast import limits
 from holdfast.ports.tools import CannotBind, OnOutput, ToolReturned
+from holdfast.session.rendering import render
 
 _HIDDEN = b"[secret]"
+_LEFT_NAMES_SHOWN = 5
 _SECRET_CHARS_MIN = 6  # shorter values are words: hiding them would mangle everything
 
 
@@ -96,6 +98,16 @@ class Output:
         head = _cut(_text(bytes(self._kept[:half])), half)
         tail = _cut_front(_text(bytes(self._tail[-half:])), half)
         return _joined(head + note + tail, ending), bytes(self._kept)
+
+
+def left_behind(count: int, names: Sequence[str]) -> list[str]:
+    """A line for the result of a command that left processes behind, which were ended; nothing where there were none."""
+    if not count:
+        return []
+    shown = ", ".join(sorted({render(name).text for name in names})[:_LEFT_NAMES_SHOWN])
+    more = ", and more" if len(set(names)) > _LEFT_NAMES_SHOWN or count > len(names) else ""
+    which = f": {shown}{more}" if shown else ""
+    return [f"[ended with it: {count} that it had left behind{which}]"]
 
 
 def returned_text(text: str, *, outcome: str, secrets: tuple[str, ...]) -> ToolReturned:

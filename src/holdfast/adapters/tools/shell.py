@@ -24,6 +24,7 @@ from holdfast.adapters.tools.shell_words import why_not_covered
 from holdfast.adapters.tools.spare import SpareLauncher
 from holdfast.adapters.tools.threads import THREADS
 from holdfast.ids import JobId
+from holdfast.ports.jobs import JobKey
 from holdfast.ports.tools import CannotBind, InvalidArguments, OnOutput, Prepared, PreparedJob, ProcessFacts, Scene, ToolReturned
 from holdfast.session.plan import Binding
 from holdfast.session.rendering import framed, render
@@ -131,7 +132,7 @@ class Shell:
     def is_background(self, arguments: bytes) -> bool:
         return bool(self._types.read(arguments)["background"])
 
-    async def prepare_job(self, arguments: bytes, binding: Binding, scene: Scene, *, job: JobId, seconds: float) -> PreparedJob:
+    async def prepare_job(self, arguments: bytes, binding: Binding, scene: Scene, *, job: JobId, key: JobKey, seconds: float) -> PreparedJob:
         from holdfast.adapters.tools.shell_jobs import start_job
 
         values = self._types.read(arguments)
@@ -139,7 +140,7 @@ class Shell:
             raise CannotBind("a job needs a home on disk, where what it says is kept")
         plan = await THREADS.run(lambda: self._plan(values["command"], binding, scene))
         return await start_job(
-            plan, scene.home, job, seconds=values["timeout_seconds"] or seconds, is_unchanged=lambda: self.bind(arguments, scene) == binding
+            plan, scene.home, job, key, seconds=values["timeout_seconds"] or seconds, is_unchanged=lambda: self.bind(arguments, scene) == binding
         )
 
     def _confinement(self, place: Place, scene: Scene) -> Confinement:

@@ -2,7 +2,7 @@
 Starting a command as a job: the launcher of `launcher.py` under a supervisor that outlives this process, blocked until it gets its byte.
 
 `start_job` returns once the launcher waits, confined and in its folder, and the supervisor with it. Before the byte everything ends with this process; after it,
-nothing does.
+nothing does. With the byte the supervisor gets the key for its report: by pipe, and never in an argument, an environment or a file.
 """
 
 import os
@@ -17,20 +17,22 @@ from holdfast.adapters.tools.environment import TOOL_VARIABLE
 from holdfast.adapters.tools.job_files import JOBS
 from holdfast.adapters.tools.launcher import LaunchPlan, begin, launcher_words, started, wait_until_ready
 from holdfast.adapters.tools.processes import end_call, facts_of
+from holdfast.adapters.tools.supervise import go_message
 from holdfast.adapters.tools.threads import THREADS
 from holdfast.errors import InvariantBroken
 from holdfast.ids import JobId
+from holdfast.ports.jobs import JobKey
 from holdfast.ports.tools import CannotBind, ProcessFacts
 
 _SCRIPT = str(Path(supervise.__file__).resolve())
 
 
-async def start_job(plan: LaunchPlan, home: str, job: JobId, *, seconds: float, is_unchanged: Callable[[], bool]) -> "LaunchedJob":
+async def start_job(plan: LaunchPlan, home: str, job: JobId, key: JobKey, *, seconds: float, is_unchanged: Callable[[], bool]) -> "LaunchedJob":
     """Raises CannotBind if it can't get ready; nothing ran then. `is_unchanged` is asked right before the byte."""
-    return await started(lambda: _start(plan, home, job, seconds, is_unchanged))
+    return await started(lambda: _start(plan, home, job, key, seconds, is_unchanged))
 
 
-def _start(plan: LaunchPlan, home: str, job: JobId, seconds: float, is_unchanged: Callable[[], bool]) -> "LaunchedJob":
+def _start(plan: LaunchPlan, home: str, job: JobId, key: JobKey, seconds: float, is_unchanged: Callable[[], bool]) -> "LaunchedJob":
     place = str(Path(home) / JOBS / job)
     bounds = [str(seconds), str(limits.JOB_OUTPUT_BYTES_MAX), "wrapped" if plan.prefix else "bare", f"{TOOL_VARIABLE}={plan.call}"]
 
@@ -41,7 +43,7 @@ def _start(plan: LaunchPlan, home: str, job: JobId, seconds: float, is_unchanged
     # The supervisor is no tool: what is ended by the call's name leaves it alive, to say how it ended.
     environment = {name: value for name, value in plan.environment.items() if name != TOOL_VARIABLE}
     process, go, status = begin(words, environment, output=subprocess.DEVNULL, what="job")
-    launched = LaunchedJob(plan, process, go, seconds=seconds, is_unchanged=is_unchanged)
+    launched = LaunchedJob(plan, key, process, go, seconds=seconds, is_unchanged=is_unchanged)
     said = wait_until_ready(status)
     os.close(status)
     if said == "r":
@@ -54,9 +56,10 @@ class LaunchedJob:
     """A job that waits. Let go or abandoned, whichever comes first, and by neither twice."""
 
     def __init__(
-        self, plan: LaunchPlan, process: "subprocess.Popen[bytes]", go_write: int, *, seconds: float, is_unchanged: Callable[[], bool]
+        self, plan: LaunchPlan, key: JobKey, process: "subprocess.Popen[bytes]", go_write: int, *, seconds: float, is_unchanged: Callable[[], bool]
     ) -> None:
         self._call = plan.call
+        self._key = key
         self._process = process
         self._go_write = go_write  # while it is open, the supervisor waits
         self._is_unchanged = is_unchanged
@@ -77,7 +80,7 @@ class LaunchedJob:
             raise CannotBind("the folder, a program or a script changed after this was approved")
         self._spent = True
         try:
-            os.write(self._go_write, b"g")
+            os.write(self._go_write, go_message(*self._key))
         except BrokenPipeError:
             raise CannotBind("its supervisor was ended by somebody") from None
         finally:

@@ -302,16 +302,16 @@ def test_a_folder_that_can_not_be_listed_keeps_no_descriptor_open(place: Any, ru
     (place.workspace / "inner" / "a.txt").write_text("needle\n")
     (place.workspace / "b.txt").write_text("needle\n")
     refused = (place.workspace / unreadable).stat().st_ino
-    listdir = os.listdir
+    scandir = os.scandir
 
-    def refuses(folder: Any) -> list[str]:
+    def refuses(folder: Any) -> Any:
         if isinstance(folder, int) and os.fstat(folder).st_ino == refused:
             raise OSError(errno.EIO, "Input/output error")
-        return listdir(folder)
+        return scandir(folder)
 
     run(search_files(), place.scene(), pattern="needle")  # threads and what they keep are there now
-    before = len(listdir("/proc/self/fd"))
-    monkeypatch.setattr(os, "listdir", refuses)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    monkeypatch.setattr(os, "scandir", refuses)
     returned = run(search_files(), place.scene(), pattern="needle")
     assert (returned.outcome, returned.text) == (("ok", "b.txt:1: needle") if unreadable else ("error", "[Errno 5] Input/output error"))
-    assert len(listdir("/proc/self/fd")) <= before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before

@@ -51,6 +51,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     turn: TurnId
     call: CallId
     workspace: str | None  # absolute path; its identity is checked against the journalled one by the runtime
+    workspace_identity: str | None = None  # "dev:ino", as journalled: a tool that opens it looks at what it has opened
     requester: str | None
     audience: str
     boundary: str

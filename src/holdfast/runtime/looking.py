@@ -46,6 +46,7 @@ def scene_of(world: World, state: SessionState, turn: Turn, call: CallId) -> Sce
         turn=turn.turn,
         call=call,
         workspace=workspace.path if workspace is not None and same else None,
+        workspace_identity=workspace.identity if workspace is not None and same else None,
         requester=context.requester if context else None,
         audience=context.audience.value if context else "public",
         boundary=context.boundary if context else "public",

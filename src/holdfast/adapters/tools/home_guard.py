@@ -55,7 +55,7 @@ class Guarded(msgspec.Struct, frozen=True, kw_only=True):
 
     def holds(self, folder_fd: int) -> bool:
         """Whether the open folder is the home or below it. Asked from below: whichever of home and workspace comes first decides."""
-        for identity in _identities_upward(folder_fd):
+        for identity in identities_upward(folder_fd):
             if identity == self.workspace_identity:
                 return False
             if identity in self.identities:
@@ -114,7 +114,7 @@ def _identity(path: str) -> Identity | None:
     return (facts.st_dev, facts.st_ino) if stat.S_ISDIR(facts.st_mode) else None
 
 
-def _identities_upward(folder_fd: int) -> list[Identity]:
+def identities_upward(folder_fd: int) -> list[Identity]:
     """From the folder to the root, by `..`, so it is the true chain whatever the path said."""
     found: list[Identity] = []
     fd = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder_fd) if hasattr(os, "O_PATH") else os.dup(folder_fd)

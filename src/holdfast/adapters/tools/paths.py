@@ -1,31 +1,43 @@
 """
 Paths that people and models name, turned into the one place they mean, and opened without trusting the name again.
 
-`locate` reads symbolic links once and says where the path really leads. `open_folder` and `open_file` then walk that canonical path
-by descriptors and follow no link at all: if one has appeared since, somebody flipped it, and nothing is opened.
+`locate` reads symbolic links once, for the prompt, and says where the path really leads: a link inside the workspace is shown as the file it leads to. After
+that the path is never resolved again. `open_folder` and `open_file` walk the canonical path by descriptors, component by component, and follow no link at all: if
+one has appeared since, somebody flipped it, and nothing is opened. On the way down the workspace is compared by device and inode.
 """
 
+import errno
 import os
 import stat
+from typing import NamedTuple
 
 import msgspec
 
-from holdfast.adapters.tools.home_guard import Guarded, guard_of
+from holdfast.adapters.tools.home_guard import Guarded, guard_of, identities_upward
+from holdfast.adapters.tools.home_links import is_linked_into
 from holdfast.adapters.tools.mounts import read_mounts, within
 from holdfast.ports.tools import CannotBind, InvalidArguments, Scene
-from holdfast.session.plan import Reach
+from holdfast.session.plan import Binding, Reach
 
 _O_PATH = getattr(os, "O_PATH", os.O_RDONLY)
 HARD_DENY = "hard_deny"  # whatever anybody says
 _PATH_CHARS_MAX = 4096  # the kernel's own bound
 
 
+class Root(NamedTuple):
+    """The workspace: its canonical path, and the folder that has to be there ("dev:ino")."""
+
+    path: str
+    identity: str
+
+
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a path leads: canonical, with what the workspace and the home have to say about it."""
+    """Where a path leads: canonical, with what the workspace and the home have to say about it. `root` is the workspace of a path inside it."""
 
     path: str
     reach: Reach
     guard: Guarded | None
+    root: Root | None = None
 
 
 def check_path(path: str, field: str = "path") -> str:
@@ -41,51 +53,101 @@ def locate(path: str, scene: Scene) -> Place:
     """Relative paths start at the workspace. Raises CannotBind: hard_deny for the home and for the memory of processes."""
     if scene.workspace is None and not path.startswith("/"):
         raise CannotBind(f"{path!r} is relative, and this turn has no workspace")
-    workspace = None if scene.workspace is None else os.path.realpath(scene.workspace)
-    real = os.path.realpath(os.path.join(workspace or "/", path))  # noqa: PTH118  joined as text, resolved at once
+    try:
+        root = _root_of(scene)
+        real = os.path.realpath(os.path.join(root.path if root is not None else "/", path))  # noqa: PTH118  joined as text, resolved at once
+    except OSError as exc:  # a link was flipped while it was read
+        raise CannotBind(f"{path}: {_said(exc)}") from exc
     guard = guard_of(scene)
     _refuse_home(real, guard)
-    reach: Reach = "workspace" if workspace is not None and within(real, workspace) else "outside"
-    return Place(path=real, reach=reach, guard=guard)
+    if root is not None and within(real, root.path):
+        return Place(path=real, reach="workspace", guard=guard, root=root)
+    return Place(path=real, reach="outside", guard=guard)
 
 
-def open_folder(path: str, guard: Guarded | None) -> int:
-    """A descriptor of a canonical path's folder; no component may be a link, and the home is refused."""
+def bound_place(binding: Binding, scene: Scene) -> Place:
+    """The place that was bound, by its canonical path alone: nothing is resolved again. One in the workspace still has to lie in it."""
+    if binding.path is None:
+        raise CannotBind("nothing says which path this is about")
+    guard = guard_of(scene)
+    if binding.reach != "workspace":
+        return Place(path=binding.path, reach=binding.reach, guard=guard)
+    root = _root_of(scene)
+    if root is None or not within(binding.path, root.path):
+        raise CannotBind(f"{binding.path} lies no longer in the workspace")
+    return Place(path=binding.path, reach=binding.reach, guard=guard, root=root)
+
+
+def _root_of(scene: Scene) -> Root | None:
+    if scene.workspace is None:
+        return None
+    path = os.path.realpath(scene.workspace)
+    return Root(path, scene.workspace_identity or identity_of(os.stat(path)))  # noqa: PTH116  text
+
+
+def identity_of(facts: os.stat_result) -> str:
+    return f"{facts.st_dev}:{facts.st_ino}"
+
+
+def open_folder(path: str, guard: Guarded | None, root: Root | None = None) -> int:
+    """A descriptor of a canonical path's folder; no component may be a link, the root has to be the workspace itself, and the home is refused."""
     fd = os.open("/", _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    walked, met = "/", _is_root(fd, "/", root)
     try:
         for part in filter(None, path.split("/")):
             below = os.open(part, _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
             os.close(fd)
             fd = below
-        if guard is not None and guard.holds(fd):
-            raise home_is_out_of_reach(path)
+            walked = f"{walked.rstrip('/')}/{part}"
+            met = met or _is_root(fd, walked, root)
+        in_home = guard is not None and guard.holds(fd)
     except OSError as exc:
         os.close(fd)
         raise CannotBind(f"{path}: {_said(exc)}") from exc
-    except CannotBind:
+    if in_home or not met:
         os.close(fd)
-        raise
+        raise home_is_out_of_reach(path) if in_home else CannotBind(f"{path}: another folder took the workspace's place")
     return fd
 
 
-def open_file(path: str, guard: Guarded | None) -> int:
+def _is_root(fd: int, walked: str, root: Root | None) -> bool:
+    """Whether the walk has come to the workspace itself; a walk without a root has nothing to come to."""
+    return root is None or (walked == root.path and identity_of(os.fstat(fd)) == root.identity)
+
+
+def lies_below(folder_fd: int, root: Root) -> bool:
+    """Whether the open folder is the workspace or below it now, asked from below: it may have been moved since it was opened."""
+    return root.identity in {f"{device}:{inode}" for device, inode in identities_upward(folder_fd)}
+
+
+def open_file(place: Place) -> int:
     """A readable descriptor of a regular file. A FIFO or device never blocks or acts: it is refused."""
-    folder, name = os.path.split(path)
-    folder_fd = open_folder(folder, guard)
+    folder, name = os.path.split(place.path)
+    folder_fd = open_folder(folder, place.guard, place.root)
     try:
-        fd = os.open(name or ".", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, dir_fd=folder_fd)
+        return open_below(folder_fd, name or ".", place)
     except OSError as exc:
-        raise CannotBind(f"{path}: {_said(exc)}") from exc
+        raise CannotBind(f"{place.path}: {_said(exc)}") from exc
     finally:
         os.close(folder_fd)
-    facts = os.fstat(fd)
-    if not stat.S_ISREG(facts.st_mode):
+
+
+def open_below(folder_fd: int, name: str, place: Place) -> int:
+    """The regular file of that name in an open folder, for reading; raises OSError where there is none that can be opened."""
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, dir_fd=folder_fd)
+    refused = _why_not_read(os.fstat(fd), place)
+    if refused is not None:
         os.close(fd)
-        raise CannotBind(f"{path} is not a regular file")
-    if _is_process_memory(path, facts.st_dev):
-        os.close(fd)
-        raise CannotBind(f"{path} tells what a process holds in memory, keys included", code=HARD_DENY)
+        raise refused
     return fd
+
+
+def _why_not_read(facts: os.stat_result, place: Place) -> CannotBind | None:
+    if not stat.S_ISREG(facts.st_mode):
+        return CannotBind(f"{place.path} is not a regular file")
+    if _is_process_memory(place.path, facts.st_dev):
+        return CannotBind(f"{place.path} tells what a process holds in memory, keys included", code=HARD_DENY)
+    return home_is_out_of_reach(place.path) if place.guard is not None and is_linked_into(place.guard, facts) else None
 
 
 def home_is_out_of_reach(path: str) -> CannotBind:
@@ -131,4 +193,5 @@ def _said(exc: OSError) -> str:
     return "a symbolic link appeared on the way" if exc.errno in _LINK_ERRNOS else reason.lower()
 
 
-_LINK_ERRNOS = frozenset({40})  # ELOOP: what O_NOFOLLOW says of a link (ENOTDIR where a folder was asked for)
+# ELOOP: what O_NOFOLLOW says of a link (ENOTDIR where a folder was asked for). EINVAL: what reading a link says once it is not one any more.
+_LINK_ERRNOS = frozenset({errno.ELOOP, errno.EINVAL})

@@ -1,0 +1,29 @@
+"""
+Second names of the home's own files: a hard link makes a key or a journal readable under a path far away from the home.
+
+Only a file with more than one name on the home's file system is looked for, by its inode number, in what the home's folders list. Nothing in the home is opened.
+"""
+
+import os
+
+from holdfast.adapters.tools.home_guard import Guarded
+
+_ENTRIES_MAX = 1_000_000  # of a home; a file with two names beside a larger one is refused without a look
+
+
+def is_linked_into(guard: Guarded, facts: os.stat_result) -> bool:
+    """Whether the home has a name for this file too."""
+    if facts.st_nlink < 2 or facts.st_dev != guard.identity[0]:  # noqa: PLR2004  one name, or two
+        return False
+    left = _ENTRIES_MAX
+    folders = [guard.path]
+    while folders:
+        try:
+            entries = list(os.scandir(folders.pop()))
+        except OSError:
+            continue  # gone meanwhile
+        left -= len(entries)
+        if left < 0 or any(entry.inode() == facts.st_ino for entry in entries):
+            return True
+        folders += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False) and entry.path != guard.workspace_inside]
+    return False

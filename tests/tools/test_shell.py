@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast import limits
-from holdfast.adapters.tools import launcher, processes
+from holdfast.adapters.tools import launch, launcher, processes
 from holdfast.adapters.tools import shell as shell_module
 from holdfast.adapters.tools.launcher import Launched
 from holdfast.adapters.tools.processes import boot_id, end_survivors, facts_of
@@ -191,22 +191,63 @@ def test_a_timeout_ends_the_whole_group(place: Any, run: Any) -> None:
     assert "[ended after 0.4 s]" in returned.text
 
 
+# Ways to outlive a command. Each says its number in `pid`, and waits for a word that never comes.
+LEAVING = {
+    "own session": "setsid sh inner &",
+    "own session, nothing held": "setsid sh inner < /dev/null > /dev/null 2>&1 &",
+    "double fork": "(setsid sh -c 'sh inner & exit' < /dev/null > /dev/null 2>&1 &);",
+    "no hangup": "nohup setsid sh inner > /dev/null 2>&1 & disown;",
+    "own group": "set -m; sh inner < /dev/null > /dev/null 2>&1 &",
+}
+
+
+def leave(place: Any, how: str) -> str:
+    (place.workspace / "inner").write_text("echo $$ > pid; echo up > up; read word < never")
+    return f"mkfifo up never; {how} read word < up"
+
+
 @pytest.mark.parametrize("mechanism", ["landlock", "bubblewrap"])
-def test_what_left_the_group_and_still_holds_the_output_ends_with_the_command(place: Any, run: Any, mechanism: Any) -> None:
+@pytest.mark.parametrize("how", LEAVING.values(), ids=LEAVING)
+def test_what_a_command_leaves_behind_ends_with_it_and_is_reported(place: Any, run: Any, mechanism: Any, how: str) -> None:
     """It would go on unseen and unasked for, with a call's name that is over."""
-    command = "mkfifo up; setsid sh -c 'echo up > up; exec sleep 1000' & echo $!; read word < up"
-    returned = run(Shell(mechanisms=(mechanism,)), place.scene(), command=command)
-    pid, ending = returned.text.splitlines()
-    assert (returned.outcome, ending) == ("ok", "[ended with it: 1 that it had left behind]")
-    wait_until_gone(int(pid))
+    returned = run(Shell(mechanisms=(mechanism,)), place.scene(), command=leave(place, how))
+    note = "[ended with it: 1 that it had left behind: sh]\n[to keep something running, start it with `background`]"
+    assert (returned.outcome, returned.text) == ("ok", note)
+    wait_until_gone(int((place.workspace / "pid").read_text()))
 
 
-def test_nobody_is_looked_for_where_nothing_was_left(place: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A walk over all processes takes longer than most commands."""
-    looked: list[object] = []
-    monkeypatch.setattr(launcher, "end_call", lambda *each: looked.append(each))
-    assert run(Shell(), place.scene(), command="echo there | cat; (exit 3)").text == "there\n[exit 3]"
-    assert looked == []
+@pytest.mark.skipif(sys.platform != "linux", reason="the mark is a resource limit of Linux")
+@pytest.mark.parametrize("how", LEAVING.values(), ids=LEAVING)
+def test_what_a_command_leaves_behind_without_its_name_is_reported(place: Any, run: Any, how: str) -> None:
+    """Its environment is cleared, its group, session and output are its own: the mark is not."""
+    returned = run(
+        Shell(mechanisms=("landlock",)), place.scene(), command=leave(place, how.replace("sh inner", "env -i PATH=/usr/bin:/bin sh inner"))
+    )
+    pid = int((place.workspace / "pid").read_text())
+    try:
+        assert (returned.outcome, returned.text) == ("ok", f"[still running, left behind by this command: sh ({pid})]")
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        wait_until_gone(pid)
+
+
+def test_a_mark_that_somebody_puts_on_another_process_ends_nobody(place: Any, run: Any) -> None:
+    """Else a command could have others ended that it may not signal itself."""
+    shell, scene = Shell(), place.scene()
+    other = subprocess.Popen(["sleep", "1000"])
+    try:
+        mark = launch.mark_of(scene.call.encode())
+        resource.prlimit(other.pid, 10, (mark, mark))
+        assert processes.end_left_behind(scene.call, processes.facts_of(os.getpid())).running == (f"sleep ({other.pid})",)
+        assert run(shell, scene, command="true").text == ""  # it is older than the command
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_command_that_leaves_nothing_behind_says_nothing_of_it(place: Any, run: Any) -> None:
+    assert run(Shell(), place.scene(), command="echo there | cat; sleep 1000 & (exit 3)").text == "there\n[exit 3]"
 
 
 def test_the_commands_own_timeout_is_shown_and_kept(place: Any, encode: Any) -> None:

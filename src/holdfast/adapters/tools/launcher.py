@@ -2,7 +2,8 @@
 Starting, supervising and ending a command's process group, from our side of the pipes.
 
 `start` returns once the launcher waits, confined and in its folder. `Launched.run` sends the one byte and stays until the end: by
-exit, by timeout or by cancellation, nothing of the group is left when it returns, nor anything of the call that still holds its output.
+exit, by timeout or by cancellation, nothing of the group is left when it returns, nor anything that carries the call's name. What may
+still run is reported.
 Blocking work is done in owned threads.
 """
 
@@ -22,7 +23,7 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from holdfast.adapters.tools import launch
-from holdfast.adapters.tools.processes import ask_all_but_leader, end_call, facts_of, signal_group
+from holdfast.adapters.tools.processes import LeftBehind, ask_all_but_leader, end_call, end_left_behind, facts_of, signal_group
 from holdfast.adapters.tools.programs import Program
 from holdfast.adapters.tools.threads import THREADS
 from holdfast.errors import InvariantBroken
@@ -34,6 +35,8 @@ _GRACE_SECONDS = 2.0  # between asking a group to end and ending it
 _LETTING_GO_SECONDS = 0.2  # for what was just killed to be gone; then somebody else holds the output, and is looked for
 _READ_BYTES = 64 * 1024
 _PIPE_BYTES_MAX = 1024 * 1024  # as much as a pipe holds that nobody with rights has made larger
+
+_PROCESSES_APART = "--unshare-pid"  # bubblewrap's word for a pid namespace
 
 # landlock: out of the denied paths. scoped: no signals or sockets to the outside. capped: only root's capabilities. plain: nothing.
 Mode = Literal["landlock", "scoped", "capped", "plain"]
@@ -225,7 +228,7 @@ class Launched:
         self._status_read = waiting.status_read
         self._spent = False
         self._said = ""  # what the launcher said after go: only that it could not become the command
-        self.left = 0  # processes that had left the group, still held the output, and were ended
+        self.left = LeftBehind()
         self.facts: ProcessFacts = facts_of(waiting.process.pid)
 
     async def run(self, *, timeout_seconds: float, on_output: OnOutput) -> tuple[Ended, int]:
@@ -293,14 +296,17 @@ class Launched:
         return output.decode(errors="replace")[:400].strip()
 
     async def _end_left(self, output: int) -> bool:
-        """After its exit: what it left in its group, and whoever got away from there and still holds its output. Whether we were cancelled meanwhile."""
+        """After its exit: what it left in its group, and whoever got away from there. Whether we were cancelled meanwhile."""
         signal_group(self._process.pid, signal.SIGKILL)
-        return not _is_let_go(output, 0.0) and await _finish(THREADS.run(lambda: self._search(output)))
+        if _PROCESSES_APART in self.prefix:  # whatever was started in there ended with its first process
+            return False
+        return await _finish(THREADS.run(lambda: self._search(output)))
 
     def _search(self, output: int) -> None:
-        """One walk over all processes, and only where there is somebody to find: it takes longer than most commands."""
-        if not _is_let_go(output, _LETTING_GO_SECONDS):
-            self.left = end_call(self._call, self._process.pid)
+        """One walk over all processes that began after the launcher; and one more where the output is still held by somebody."""
+        self.left = end_left_behind(self._call, self.facts)
+        if self.left.ended and not _is_let_go(output, _LETTING_GO_SECONDS):
+            end_call(self._call, self._process.pid)
 
     async def _end(self) -> None:
         """Ask the group, then end it and whatever carries the call's name."""
@@ -315,6 +321,8 @@ class Launched:
             pass
         await THREADS.run(lambda: end_call(self._call, self._process.pid))
         await _wait_until_exit(self._process)
+        if _PROCESSES_APART not in self.prefix:
+            self.left = await THREADS.run(lambda: end_left_behind(self._call, self.facts))
 
     def _status_has_words(self) -> bool:
         """Or has ended. By `poll`: `select` knows no descriptor beyond the 1,024th, and a server may have many followers."""

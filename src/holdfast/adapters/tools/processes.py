@@ -3,18 +3,24 @@ Processes of a call: found again for sure, ended for sure.
 
 A process is known by the boot it lives in, its group and its start time, so a reused number is never mistaken for it; what left
 its group is known by HOLDFAST_TOOL in its environment. Where /proc is missing (macOS) only groups are known.
+
+A process that also cleared its environment still has the call's mark, a resource limit that only root can raise again. Any program of
+the same user can put that mark on another process, though. So a marked process is reported and never ended: nobody makes us end others.
 """
 
 import os
 import signal
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.adapters.tools.environment import TOOL_VARIABLE
+from holdfast.adapters.tools.launch import mark_of
 from holdfast.ids import CallId
 from holdfast.ports.tools import ProcessFacts
 
 _PROC = Path("/proc")
 _ROUNDS_MAX = 20  # a process may fork while we look; each round ends what the one before missed
+_READ_BYTES_MAX = 4 * 1024 * 1024  # an environment may be large
 _STARTS_AT = 19  # starttime is field 22 of stat; 3 fields stand before the part after the name
 
 
@@ -105,6 +111,69 @@ def end_call(call: CallId, group: int | None) -> int:
             _kill(pid, group, call)
         ended.update(found)
     return len(ended)
+
+
+class LeftBehind(NamedTuple):
+    """Processes that a command started and that outlived it, outside of its group."""
+
+    ended: tuple[str, ...] = ()  # names of those that carried the call's name
+    running: tuple[str, ...] = ()  # names and numbers of those that only have its mark
+
+
+def end_left_behind(call: CallId, leader: ProcessFacts) -> LeftBehind:
+    """Look for what a command left behind, end what carries its name, and tell of the rest. A process as old as the leader's elders is not looked into."""
+    ended: dict[int, str] = {}
+    marked: dict[int, str] = {}
+    for _ in range(_ROUNDS_MAX):
+        named, marked = _newer_than(leader, call)
+        if not named:
+            break
+        for pid in named:
+            _kill(pid, None, call)
+        ended.update(named)
+    return LeftBehind(tuple(ended.values()), tuple(f"{name} ({pid})" for pid, name in marked.items() if pid not in ended))
+
+
+def _newer_than(leader: ProcessFacts, call: CallId) -> tuple[dict[int, str], dict[int, str]]:
+    """(those with the call's name, those with its mark alone) outside of the leader's group, by number."""
+    named: dict[int, str] = {}
+    marked: dict[int, str] = {}
+    numbers = os.listdir(_PROC) if _PROC.exists() else ()  # noqa: PTH208  a Path for each takes longer than the look
+    for number in filter(str.isdigit, numbers):
+        try:
+            before, _, after = _read(number, "stat").rpartition(b")")
+            fields = after.split()
+            if fields[0] in b"ZX" or int(fields[2]) == leader.group or int(fields[_STARTS_AT]) < leader.start_time or int(number) == os.getpid():
+                continue
+            found = named if _has_name(number, call) else marked if _has_mark(number, call) else None
+        except (OSError, IndexError):
+            continue  # gone
+        if found is not None:
+            found[int(number)] = before.partition(b"(")[2].decode("utf-8", "replace")
+    return named, marked
+
+
+def _has_name(number: str, call: CallId) -> bool:
+    try:
+        return f"{TOOL_VARIABLE}={call}".encode() in _read(number, "environ").split(b"\0")
+    except PermissionError:
+        return False  # not ours to look into; its limits are
+
+
+def _has_mark(number: str, call: CallId) -> bool:
+    _, _, line = _read(number, "limits").partition(b"Max file locks")
+    return line.split(maxsplit=2)[1:2] == [str(mark_of(call.encode())).encode()]
+
+
+def _read(number: str, name: str) -> bytes:
+    fd = os.open(f"/proc/{number}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        found = b""
+        while len(found) < _READ_BYTES_MAX and (piece := os.read(fd, _READ_BYTES_MAX)):
+            found += piece
+        return found
+    finally:
+        os.close(fd)
 
 
 def end_survivors(call: CallId, facts: ProcessFacts | None) -> int:

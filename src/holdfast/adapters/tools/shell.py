@@ -16,8 +16,9 @@ from holdfast.adapters.tools.display import display_of
 from holdfast.adapters.tools.environment import SEARCH_PATH, environment_digest, environment_of
 from holdfast.adapters.tools.home_guard import Guarded, guard_of
 from holdfast.adapters.tools.launcher import Launched, LaunchPlan, Mode, start
-from holdfast.adapters.tools.output import Output, refuse_secrets
+from holdfast.adapters.tools.output import Output, left_behind, refuse_secrets
 from holdfast.adapters.tools.paths import Place, check_path, locate, open_folder
+from holdfast.adapters.tools.processes import LeftBehind
 from holdfast.adapters.tools.programs import Program, find_program, fingerprint
 from holdfast.adapters.tools.shell_reading import Reading, read_command, why_unreadable_words
 from holdfast.adapters.tools.shell_words import why_not_covered
@@ -193,6 +194,14 @@ class Shell:
         return found
 
 
+def left_notes(left: LeftBehind) -> list[str]:
+    """For the model and the person: what a command left behind, and that a job is the way to keep something running."""
+    ended = left_behind(len(left.ended), left.ended)
+    hint = ["[to keep something running, start it with `background`]"] if ended else []
+    running = [f"[still running, left behind by this command: {render(', '.join(left.running)).text}]"] if left.running else []
+    return [*ended, *hint, *running]
+
+
 class _PreparedCommand:
     def __init__(self, shell: Shell, launched: Launched, arguments: bytes, binding: Binding, scene: Scene, *, timeout_seconds: float | None) -> None:
         self._shell, self._launched = shell, launched
@@ -221,11 +230,10 @@ class _PreparedCommand:
         if self._launched.failed_to_exec:
             return ToolReturned(outcome="error", text=f"nothing was run: {self._launched.failed_to_exec}")
         if ended == "timed_out":
-            text, full = output.view(f"[ended after {allowed:g} s]")
+            text, full = output.view("\n".join([f"[ended after {allowed:g} s]", *left_notes(self._launched.left)]))
             return ToolReturned(outcome="timed_out", text=text, full=full)
         how = "" if status == 0 else f"[exit {status}]" if status > 0 else f"[ended by signal {-status}]"
-        left = f"[ended with it: {self._launched.left} that it had left behind]" if self._launched.left else ""
-        text, full = output.view("\n".join(filter(None, (how, left))))
+        text, full = output.view("\n".join(filter(None, (how, *left_notes(self._launched.left)))))
         return ToolReturned(outcome="ok" if status == 0 else "error", text=text, full=full)
 
     async def abandon(self) -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import Refused
-from holdfast.ids import InstanceId, SessionId
+from holdfast.ids import InstanceId, JobId, SessionId
 from holdfast.testing.loop import in_loop
 
 OPS = SessionId("ops/api")
@@ -84,6 +84,20 @@ async def test_without_a_key_a_home_is_read_up_to_what_makes_no_sense(files: Any
     async with files.store() as store:
         assert await store.sessions() == [OPS]
         assert await files.numbers(await store.open(OPS)) == [0, 1, 2]
+
+
+@in_loop
+async def test_the_key_of_a_jobs_report_fits_one_job_of_one_instance_and_is_derived_again_after_a_rotation(files: Any) -> None:
+    async with files.store() as store:
+        keys = {(instance, job): store.job_key(InstanceId(instance), JobId(job)) for instance in ("i1", "i2") for job in ("j-a", "j-b")}
+        assert len({key.secret for key in keys.values()}) == 4
+        assert repr(keys["i1", "j-a"]) == "JobKey(1)"
+        await store.rotate_keys(by="alice")
+    async with files.store() as store:  # the next process
+        assert store.job_key(InstanceId("i1"), JobId("j-a"), 1) == keys["i1", "j-a"]
+        newest = store.job_key(InstanceId("i1"), JobId("j-a"))
+        assert (newest.generation, newest.secret != keys["i1", "j-a"].secret) == (2, True)
+        assert store.job_key(InstanceId("i1"), JobId("j-a"), 3) is None
 
 
 @in_loop

@@ -27,4 +27,5 @@ def main(folder: str, name: str, other: str) -> None:
             return
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -64,7 +64,10 @@ class Builtin:
 
     def bind(self, arguments: bytes, scene: Scene) -> Binding:
         refuse_secrets(arguments, scene.secrets)
-        return self._look(self._types.read(arguments), scene)
+        try:
+            return self._look(self._types.read(arguments), scene)
+        except OSError as exc:  # the world changed under the look, or can't be looked at
+            raise CannotBind((exc.strerror or str(exc)).lower()) from exc
 
     async def prepare(self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str) -> Prepared:
         del idempotency_key  # pure ones need none, and `once` never runs again

@@ -71,8 +71,8 @@ def guard_of(scene: Scene) -> Guarded | None:
     """None for a store without files; raises CannotBind where the home can't be found, since then it can't be kept out of reach."""
     if scene.home is None:
         return None
-    path = os.path.realpath(scene.home)
     try:
+        path = os.path.realpath(scene.home)
         facts = os.stat(path)  # noqa: PTH116  text, asked often
     except OSError as exc:
         raise CannotBind(f"the Holdfast home {scene.home} can't be looked at: {exc.strerror}", code="hard_deny") from exc

@@ -49,13 +49,18 @@ class Storm(NamedTuple):
     told_ok: set[int]
     doubted: set[int]  # calls that a kill left in doubt before their job was submitted
     forged: set[int]  # jobs whose journalled end holds text that the forger wrote
+    given_up: set[int]  # calls that the journal says were not run: three drivers in a row were killed before they had finished a step
 
     def flaws(self, jobs: int) -> list[str]:
         """Why it was not as promised, in words; nothing when it was."""
         every = set(range(jobs))
         return [
             *(f"{number} was never asked for" for number in sorted(every - self.asked)),
-            *(f"{number} was neither submitted nor said to be in doubt" for number in sorted(self.asked - self.submitted.keys() - self.doubted)),
+            *(
+                f"{number} was neither submitted nor said to be in doubt"
+                for number in sorted(self.asked - self.submitted.keys() - self.doubted - self.given_up)
+            ),
+            *(f"{number} is said not to have run, and did" for number in sorted(self.given_up & self.ran.keys())),
             *(f"{number} was submitted {count} times" for number, count in sorted(self.submitted.items()) if count != 1),
             *(f"{number} was submitted and never reported" for number in sorted(self.submitted.keys() - self.reported.keys())),
             *(f"{number} was reported {count} times" for number, count in sorted(self.reported.items()) if count != 1),
@@ -124,7 +129,9 @@ def _storm(home: Path, workspace: Path, *, jobs: int, sessions: int, kills: int 
 
 
 async def _read(home: Path, kills: int) -> Storm:
-    found = Storm(kills, set(), collections.Counter(), collections.Counter(), collections.Counter(), collections.Counter(), set(), set(), set())
+    found = Storm(
+        kills, set(), collections.Counter(), collections.Counter(), collections.Counter(), collections.Counter(), set(), set(), set(), set()
+    )
     numbers: dict[str, int] = {}
     async with holdfast.open(home) as opened:
         store = opened.service.world.store
@@ -151,6 +158,8 @@ def _note(found: Storm, numbers: dict[str, int], event: object) -> None:
             numbers.update({call.call: _number(call.arguments) for call in calls})
         case CallFinished(call=call, outcome="in_doubt"):
             found.doubted.add(numbers[call])
+        case CallFinished(call=call, outcome="cancelled"):
+            found.given_up.add(numbers[call])
         case JobSubmitted(job=job, arguments=arguments):
             numbers[job] = _number(arguments)
             found.submitted[numbers[job]] += 1

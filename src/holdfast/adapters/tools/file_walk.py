@@ -1,8 +1,10 @@
 """
-A walk over the files below an open folder: by descriptors, without links, and bounded in files, entries, bytes, depth and time.
+A walk over the files below an open folder: by descriptors, without links, and bounded.
 
-The Holdfast home is stepped over even where a searched folder contains it. So are file systems that are not made of files (/proc, /sys, /dev and their like): a
-kernel makes up what they list, without end, and reading it may act. Whatever is left out is said.
+The bounds are on files, names, bytes, depth and time. The walk steps over the Holdfast home, also
+where a searched folder contains it. It steps over file systems that are not made of files (/proc,
+/sys, /dev and their like): a kernel makes up what they list, without end, and reading it may act.
+The notes of a walk name what it left out.
 """
 
 import itertools
@@ -25,6 +27,7 @@ BYTES_MAX = 256 * limits.MIB
 SECONDS_MAX = 30.0
 _DEPTH_MAX = 64
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SKIPPED_FOLDERS = frozenset({".git"})
 _LEFT_OUT_SHOWN = 5
 
@@ -128,14 +131,17 @@ class FileWalk:
     def notes(self) -> list[str]:
         """Where it stopped, and what it left out."""
         shown = ", ".join(self._left_out[:_LEFT_OUT_SHOWN])
-        more = f" and {len(self._left_out) - _LEFT_OUT_SHOWN} more" if len(self._left_out) > _LEFT_OUT_SHOWN else ""
-        return [*([self._stopped] if self._stopped else []), *([f"[left out: {shown}{more}]"] if shown else [])]
+        hidden = len(self._left_out) - _LEFT_OUT_SHOWN
+        more = f" and {hidden} more" if hidden > 0 else ""
+        return [*filter(None, [self._stopped]), *([f"[left out: {shown}{more}]"] if shown else [])]
 
     def _is_enough(self) -> bool:
         if self.count >= FILES_MAX or self.bytes_read >= BYTES_MAX or self._entries >= ENTRIES_MAX:
-            self._stopped = f"[stopped after {self.count} files, {self.bytes_read} bytes, {self._entries} names]"
+            said = f"{self.count} files, {self.bytes_read} bytes, {self._entries} names"
+            self._stopped = f"[stopped after {said}]"
         elif time.monotonic() >= self._deadline:
-            self._stopped = f"[stopped after {SECONDS_MAX:g} s: {self.count} files, {self.bytes_read} bytes]"
+            said = f"{self.count} files, {self.bytes_read} bytes"
+            self._stopped = f"[stopped after {SECONDS_MAX:g} s: {said}]"
         return bool(self._stopped)
 
     def _opened(self, folder: _Folder, name: str) -> int | None:
@@ -148,7 +154,8 @@ class FileWalk:
             return None
         fd = os.open(name, _READ_FLAGS, dir_fd=folder.fd)
         facts = os.fstat(fd)
-        if stat.S_ISREG(facts.st_mode) and not (self._guard is not None and is_linked_into(self._guard, facts)):
+        in_home = self._guard is not None and is_linked_into(self._guard, facts)
+        if stat.S_ISREG(facts.st_mode) and not in_home:
             return fd
         os.close(fd)
         return None
@@ -160,7 +167,7 @@ class FileWalk:
         if len(self._stack) >= _DEPTH_MAX:
             self._left_out.append(f"{path} (deeper than {_DEPTH_MAX} folders)")
             return
-        fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above.fd)
+        fd = os.open(name, _FOLDER_FLAGS, dir_fd=above.fd)
         folder = _Folder(path, fd, os.fstat(fd).st_dev, [])
         self._stack.append(folder)  # whatever happens now, it is closed
         kind = made_up_kind(fd) if folder.device != above.device else None
@@ -174,4 +181,5 @@ class FileWalk:
         self._entries += len(names)
         folder.names.extend(reversed(names))
         if not is_all:
-            self._left_out.append(f"{folder.prefix or './'} (all names after the first {NAMES_MAX})")
+            where = folder.prefix or "./"
+            self._left_out.append(f"{where} (all names after the first {NAMES_MAX})")

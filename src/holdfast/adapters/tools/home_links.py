@@ -1,14 +1,16 @@
 """
-Second names of the home's own files: a hard link makes a key or a journal readable under a path far away from the home.
+Second names of the home's own files.
 
-Only a file with more than one name on the home's file system is looked for, by its inode number, in what the home's folders list. Nothing in the home is opened.
+A hard link makes a key or a journal readable under a path far away from the home. Only a file with
+more than one name on the home's file system is looked for, by its inode number, in what the home's
+folders list. No file of the home is opened.
 """
 
 import os
 
 from holdfast.adapters.tools.home_guard import Guarded
 
-_ENTRIES_MAX = 1_000_000  # of a home; a file with two names beside a larger one is refused without a look
+_ENTRIES_MAX = 1_000_000  # of a home; beside a larger one every file with two names is refused
 
 
 def is_linked_into(guard: Guarded, facts: os.stat_result) -> bool:
@@ -25,5 +27,6 @@ def is_linked_into(guard: Guarded, facts: os.stat_result) -> bool:
         left -= len(entries)
         if left < 0 or any(entry.inode() == facts.st_ino for entry in entries):
             return True
-        folders += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False) and entry.path != guard.workspace_inside]
+        below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        folders += [path for path in below if path != guard.workspace_inside]
     return False

@@ -1,8 +1,10 @@
 """
-The report of a job's supervisor, as a reader believes it: only with its MAC, only of that very run, and its output only as the supervisor saw it.
+The report of a job's supervisor, as a reader believes it.
 
-The key is derived from the home key, the session instance and the job, so any process that has the home key can verify a report, and a driver that comes after a
-crash derives the same key again. A report of another job, of another instance or of another run of the same job does not verify here.
+A reader believes it only with its MAC and only of that very run, and its output only as the
+supervisor saw it. The key is derived from the home key, the session instance and the job. Any
+process that has the home key can verify a report, and a driver that comes after a crash derives the
+same key again. A report of another job, instance or run does not verify.
 """
 
 import hmac
@@ -37,7 +39,8 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     generation: int
 
     def is_about(self, job: JobId, process: ProcessFacts) -> bool:
-        return (self.job, self.boot, self.group, self.start_time) == (job, process.boot_id, process.group, process.start_time)
+        said = (self.job, self.boot, self.group, self.start_time)
+        return said == (job, process.boot_id, process.group, process.start_time)
 
     @property
     def was_cut_off(self) -> bool:
@@ -52,7 +55,7 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def generation_of(raw: bytes) -> int | None:
-    """The key generation that a report names; None where it can't be read. Nothing of it is believed yet."""
+    """The key generation that a report names, or None. Nothing of the report is believed yet."""
     found = _decoded(raw.partition(b"\n")[0])
     return found.generation if found is not None else None
 

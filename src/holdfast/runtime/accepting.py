@@ -20,8 +20,9 @@ from holdfast.runtime.world import World
 from holdfast.session.authority import MessageSource, Workspace
 from holdfast.session.codec import encode
 from holdfast.session.commands import AcceptInput
-from holdfast.session.decide_inputs import OnlyAnAnswerWord, flaw_of_text
+from holdfast.session.decide_inputs import flaw_of_text
 from holdfast.session.events import InputKind, SessionBorn
+from holdfast.session.results import OnlyAnAnswerWord
 from holdfast.session.state import SessionState
 
 HTTP_CHANNEL = "http"

@@ -31,9 +31,9 @@ from holdfast.runtime.waiting import has_expired
 from holdfast.runtime.world import World
 from holdfast.session.codec import decode
 from holdfast.session.commands import AnswerApproval, Expire
-from holdfast.session.decide_answers import Answered
 from holdfast.session.events import ApprovalClosed
 from holdfast.session.home_events import GrantActivated, GrantDropped
+from holdfast.session.results import Answered
 from holdfast.session.state import Call, CallStatus, Phase, Turn
 
 _log = logging.getLogger("holdfast.service")
@@ -163,9 +163,7 @@ class Answering:
 
 
 async def _commit_answer(ledger: Ledger, command: AnswerApproval) -> Answered:
-    outcome = await ledger.commit(command, check=Check.FENCE)
-    answered: Answered = outcome.decided[0].outcome
-    return answered
+    return (await ledger.commit(command, check=Check.FENCE)).of(command)
 
 
 def _is_started(ledger: Ledger, answered: Answered) -> bool:

@@ -15,7 +15,7 @@ from holdfast.ids import TurnId
 from holdfast.ports.journal_store import Check
 from holdfast.ports.model import Model, ModelFailed, ModelRequest
 from holdfast.runtime.feed import Delta, Feed
-from holdfast.runtime.ledger import Ledger, Outcome
+from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.model_call import ask_model
 from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.world import World
@@ -34,6 +34,7 @@ from holdfast.session.compaction import (
     view_tokens,
     with_facts,
 )
+from holdfast.session.decide import Committed
 from holdfast.session.messages import Usage, UserMessage
 from holdfast.session.sizes import CHARS_PER_TOKEN
 from holdfast.session.state import SessionState, Turn
@@ -67,7 +68,7 @@ class _Failed(Exception):
 class Compactor:
     """One per drive, or per command. `commit` is the ledger's `drive` or `commit`: whoever may append may record a summary."""
 
-    def __init__(self, world: World, ledger: Ledger, feed: Feed, commit: Callable[..., Awaitable[Outcome]]) -> None:
+    def __init__(self, world: World, ledger: Ledger, feed: Feed, commit: Callable[..., Awaitable[Committed]]) -> None:
         self._world = world
         self._ledger = ledger
         self._feed = feed
@@ -129,13 +130,13 @@ class Compactor:
         summary = self._secrecy.hidden(with_facts(summary, required_facts(plan)))
         after = plan.size_after(summary)
         try:
-            outcome = await self._commit(_record(plan, summary, after, trigger, usage, turn), check=Check.FENCE)
+            record = _record(plan, summary, after, trigger, usage, turn)
+            result = (await self._commit(record, check=Check.FENCE)).of(record)
         except Refused as exc:
             if exc.code != "superseded":
                 raise
             return self._report("nothing to do", "somebody else made room meanwhile")
         # Crash before the commit: the old view. After it: the new one. There is nothing between.
-        result = str(outcome.decided[0].outcome)
         self._say(turn, f"{result}: {plan.size_before} -> {after} tokens")
         done = result == "compacted"
         return msgspec.structs.replace(

@@ -15,6 +15,7 @@ the very call must still wait for it, and what it was given must be what that ca
 
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Literal
 
 import msgspec
 
@@ -99,8 +100,8 @@ class Delegation:
         )
         begun = evolve(initial(child.session, child.instance), born, seq=1, at=0)
         committed = deciding.commit(begun, [accept], now=self._world.clock.now_ms())
-        if committed.decided[0].refusal is not None:
-            raise committed.decided[0].refusal
+        if committed.refusal is not None:
+            raise committed.refusal
         drafts = [Draft(*encode(event)) for event in (born, *committed.events)]
         try:
             journal = await self._world.store.create(child.session, child.instance, drafts, origin="delegate", by=born.by)
@@ -240,7 +241,7 @@ class Delegation:
         state, parent = ledger.state, ledger.state.parent
         if parent is None or not owes_report(state):
             return
-        became = "dropped"
+        became: Literal["reported", "dropped"] | None = "dropped"
         if await self._world.store.current(parent.session) == parent.instance:
             with suppress(Untrusted):
                 async with self._shelf.use(parent.session) as above:
@@ -248,14 +249,13 @@ class Delegation:
                         became = await self._report_to(above, ledger)
         await ledger.commit(MarkReported(became="reported" if became == "reported" else "dropped"))
 
-    async def _report_to(self, above: Ledger, ledger: Ledger) -> str:
+    async def _report_to(self, above: Ledger, ledger: Ledger) -> Literal["reported", "dropped"] | None:
         report = await turn_report(ledger, FIRST_TURN)
         command = await self._result(above, ledger.state, report)
         outcome = await above.commit(command, check=Check.FENCE)
         note(self._world, above)
         self._world.notifier.notify(above.session)
-        became: str = outcome.decided[0].outcome
-        return became
+        return outcome.of(command)
 
     async def _result(self, above: Ledger, state: SessionState, report: TurnReport) -> ReportDelegate:
         parent = state.parent

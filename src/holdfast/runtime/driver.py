@@ -27,7 +27,7 @@ from holdfast.runtime.ledger import Ledger, payload
 from holdfast.runtime.looking import Found, is_delegate, look, tool_for
 from holdfast.runtime.model_call import ask_model, is_final, overhead_chars, request_for, retry_delay, shown_tools
 from holdfast.runtime.outbox import Outbox
-from holdfast.runtime.recalling import recall_for, recall_for_open
+from holdfast.runtime.recalling import recall_for, recall_for_open, remembers
 from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.tool_call import Ready, get_ready, run_tool, see_through, starts_alone, starts_at_once
 from holdfast.runtime.waiting import prompts_open
@@ -64,6 +64,7 @@ from holdfast.session.effects import (
     StopDelegate,
 )
 from holdfast.session.messages import ModelAnswer
+from holdfast.session.next_steps import DriverFacts
 from holdfast.session.plan import ToolDefinition
 from holdfast.session.policy import Looked, Policy
 from holdfast.session.react import react
@@ -103,8 +104,10 @@ class Driver:
         self._secrecy = Secrecy(world.secrets)
         self._outbox = Outbox(world.channels, ledger, world.clock, self._secrecy, retry_seconds=world.model_times.retry_seconds)
         self._compactor = Compactor(world, ledger, feed, ledger.drive)
-        # Of the claim that this driver holds; None while it holds none.
+        # The epoch of the claim that this driver holds; None while it holds none.
         self._claimed: int | None = None
+        # Turns that this drive has asked memory for.
+        self._recalled: frozenset[TurnId] = frozenset()
 
     @property
     def owns_claim(self) -> bool:
@@ -128,9 +131,13 @@ class Driver:
         try:
             if await self._ledger.attempt.try_claim():
                 self._claimed = self._ledger.epoch
+                self._ledger.driver_facts = self._facts
         finally:
             self._ledger.driving = self.owns_claim
         return self.owns_claim
+
+    def _facts(self) -> DriverFacts:
+        return DriverFacts(self._epoch, self._world.policy(), recalls=remembers(self._world), recalled=self._recalled)
 
     async def settle(self) -> None:
         """What was in flight under an older epoch is ended and recorded, by the lettered cases. Nothing to do costs nothing."""
@@ -270,8 +277,9 @@ class Driver:
         turn, context = taken[0].turn, taken[0].context
         texts = [each.text for each in taken]
         recalled = await recall_for(self._world, state, turn, context, taken[0].kind, texts) if taken[0].loop == "ours" else ()
+        self._recalled |= {turn}
         # A crash before this leaves a message that waits, and the next driver recalls for it; after it, what was recalled is what the turn goes on with.
-        await self._ledger.drive(StartTurn(epoch=self._epoch), *recalled, StartModelCall(turn=turn, epoch=self._epoch, policy=self._world.policy()))
+        await self._ledger.drive(StartTurn(epoch=self._epoch), *recalled)
 
     # --- other sessions
 
@@ -419,17 +427,18 @@ class Driver:
         try:
             policy = self._world.policy()
             first, starts = commands(policy), [each.start(policy) for each in ready]
-            outcome = await ledger.drive(*first, *starts, ParkTurn(turn=turn), check=Check.FENCE, keeping=keeping)
-            for each, decided in zip(ready, outcome.decided[len(first) :], strict=False):
-                if decided.outcome is not None and each.prepared is not None:
+            outcome = await ledger.drive(*first, *starts, check=Check.FENCE, keeping=keeping)
+            for each, start in zip(ready, starts, strict=True):
+                run = outcome.of(start)
+                if run is not None and each.prepared is not None:
                     waiting.remove(each)
-                    self._see_through(turn, each.looked.call, decided.outcome, each.prepared)
+                    self._see_through(turn, each.looked.call, run, each.prepared)
         finally:
             for each in waiting:
                 await each.abandon()
 
     def _see_through(self, turn: TurnId, call: CallId, run: int, prepared: Prepared) -> None:
-        work = partial(see_through, self._world, self._ledger, self._feed, turn, call, run, prepared, self._epoch)
+        work = partial(see_through, self._world, self._ledger, self._feed, turn, call, run, prepared)
         self._start(_Beside("tool", turn, call), work)
 
     async def _look_at(self, turn: Turn, calls: list[Call], secret: frozenset[int] = frozenset()) -> Found:
@@ -445,7 +454,7 @@ class Driver:
         turn = state.turns[turn_id]
         undecided = [call for call in turn.calls if call.call in calls]
         found = await self._look_at(turn, undecided)
-        await self._ledger.drive(found.decision(turn_id, self._world.policy()), ParkTurn(turn=turn_id))
+        await self._ledger.drive(found.decision(turn_id, self._world.policy()))
 
     # --- tools
 
@@ -470,7 +479,7 @@ class Driver:
         """Release the claim. Look again afterwards: a record may have come in between our last look and the release."""
         if not self.owns_claim:
             return
-        self._claimed = None
+        self._claimed = self._ledger.driver_facts = None
         try:
             await self._ledger.attempt.give_up()
         finally:

@@ -28,7 +28,7 @@ from holdfast.runtime.accepting import Incoming, accepting, ensure_session, no_a
 from holdfast.runtime.awaiting import finish, wait_for
 from holdfast.runtime.driver import Driver, Until
 from holdfast.runtime.home_ledger import HomeLedger
-from holdfast.runtime.ledger import Ledger, Outcome
+from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.looking import look
 from holdfast.runtime.reports import ApprovalReport, TurnReport, approval_report
 from holdfast.runtime.secrecy import Secrecy
@@ -44,15 +44,14 @@ from holdfast.session.commands import (
     Expire,
     FailTurn,
     FinishCall,
-    ParkTurn,
     ProposeCalls,
     ResumeTurn,
     StartTool,
     StartTurn,
 )
-from holdfast.session.decide_inputs import OnlyAnAnswerWord
 from holdfast.session.messages import ProposedCall
 from holdfast.session.policy import Looked
+from holdfast.session.results import Accepted, Duplicate, OnlyAnAnswerWord
 from holdfast.session.state import Call, CallStatus, Turn
 
 
@@ -105,11 +104,11 @@ class ForeignTurn:
         secret = self._secrecy.holds(written)
         proposal = ProposedCall(tool, self._secrecy.hidden(written), provider_id)
         propose = ProposeCalls(turn=self.turn, calls=(proposal,), text=self._secrecy.hidden(text), policy=self._world.policy())
-        outcome = await self._ledger.drive(propose)
-        if not outcome.decided[0].outcome:
+        calls = (await self._ledger.drive(propose)).of(propose)
+        if not calls:
             self._open()  # cancelled meanwhile, perhaps
             raise Refused("an earlier call of this turn has no outcome yet", code="busy", hint="record it first")
-        call: CallId = outcome.decided[0].outcome[0]
+        call = calls[0]
         if secret:
             await self._decided(self._open(), Looked(call=call, problem=("secret", "its arguments hold a secret")))
         return await self._pass(call)
@@ -130,7 +129,7 @@ class ForeignTurn:
     async def _decided(self, turn: Turn, looked: Looked) -> None:
         command = DecideCalls(turn=self.turn, looked=(looked,), policy=self._world.policy(), grants=await self._grants(turn))
         asked = prompts_open(self._ledger.state)
-        await self._ledger.drive(command, ParkTurn(turn=self.turn))
+        await self._ledger.drive(command)
         if prompts_open(self._ledger.state) != asked:
             self._world.notifier.notify(self._ledger.session)  # the loop may go on for long before it leaves
         await self._driver.deliver_owed()
@@ -145,11 +144,11 @@ class ForeignTurn:
         if epoch is None:
             raise Busy("another process drives this session", hint="wait until it is free")
         command = StartTool(turn=self.turn, looked=looked, policy=self._world.policy(), grants=await self._grants(turn), epoch=epoch)
-        outcome = await self._ledger.drive(command, check=Check.FENCE)
-        if outcome.decided[0].outcome is None:
+        run = (await self._ledger.drive(command, check=Check.FENCE)).of(command)
+        if run is None:
             return self._closed_or_waiting(call.call, self._ledger.state.open_call(self.turn, call.call))
         arguments = msgspec.json.decode(looked.arguments) if looked.arguments is not None else None
-        return Gate(call=call.call, state="run", arguments=arguments, run=outcome.decided[0].outcome)
+        return Gate(call=call.call, state="run", arguments=arguments, run=run)
 
     def _closed_or_waiting(self, call_id: CallId, call: Call | None) -> Gate:
         if call is None:
@@ -219,7 +218,7 @@ class ForeignTurn:
         command = FinishCall(turn=self.turn, call=gate.call, run=gate.run, outcome=outcome, text=text, output=output)
         produced = self._ledger.attempt.produced("tool_outcome", msgspec.json.encode(command))
         done = await self._ledger.drive(command, check=Check.FENCE, keeping=[produced])
-        if done.decided[0].outcome == "dropped":
+        if done.of(command) == "dropped":
             self._refuse_late(gate.call, outcome)
 
     def _refuse_late(self, call_id: CallId, outcome: Ended) -> None:
@@ -266,11 +265,12 @@ class ForeignTurns:
                 accept = accepting(self._world, ledger.state, incoming)
                 accept = msgspec.structs.replace(accept, loop="foreign", model="foreign")
                 try:
-                    outcome = await ledger.drive(accept, StartTurn(epoch=ledger.epoch or 0), check=Check.FENCE)
+                    start = StartTurn(epoch=ledger.epoch or 0)
+                    outcome = await ledger.drive(accept, start, check=Check.FENCE)
                 except asyncio.CancelledError:
                     await finish(self._end_unseen(ledger, driver))
                     raise
-                async with self._given(ledger, driver, await self._begun(ledger, outcome)) as turn:
+                async with self._given(ledger, driver, await self._begun(ledger, outcome.of(accept), outcome.of(start))) as turn:
                     yield turn
             finally:
                 await self._drives.leave(ledger, driver)
@@ -322,12 +322,11 @@ class ForeignTurns:
         await ledger.refresh()
         await driver.run(nothing_owed)
 
-    async def _begun(self, ledger: Ledger, outcome: Outcome) -> TurnId:
+    async def _begun(self, ledger: Ledger, accepted: Accepted | Duplicate | OnlyAnAnswerWord, started: TurnId | None) -> TurnId:
         """The loop's own turn. A bare answer word begins none; a message that came in between goes first, and what was just taken in is dropped again."""
-        accepted, started = (each.outcome for each in outcome.decided)
         if isinstance(accepted, OnlyAnAnswerWord):
             raise no_answer(accepted, await turn_report(ledger, accepted.turn))
-        turn: TurnId = accepted.turn
+        turn = accepted.turn
         if started != turn:
             await ledger.commit(Cancel(by="holdfast: another message came first", turn=turn, may_all=True))
             raise Busy(f"{ledger.session} has another message to answer first", hint="try again when its turn has ended")

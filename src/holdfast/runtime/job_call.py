@@ -19,7 +19,7 @@ from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.looking import scene_of, tool_for
 from holdfast.runtime.world import World
 from holdfast.session.authority import TurnContext
-from holdfast.session.commands import CancelJob, EndJob, JobPlan, ParkTurn, StartModelCall, StartTool
+from holdfast.session.commands import CancelJob, EndJob, JobPlan, StartTool
 from holdfast.session.events import JobHost
 from holdfast.session.policy import Looked
 from holdfast.session.state import Call, Job, Turn
@@ -85,9 +85,8 @@ async def _submit(
         process=plan.process if plan is not None and plan.host == "process" else None,
         job=plan,
     )
-    goes_on = StartModelCall(turn=turn.turn, epoch=epoch, policy=command.policy)
-    outcome = await ledger.drive(command, ParkTurn(turn=turn.turn), goes_on, check=Check.FENCE)
-    if outcome.decided[0].outcome is None:
+    outcome = await ledger.drive(command, check=Check.FENCE)
+    if outcome.of(command) is None:
         return None
     submitted = ledger.state.jobs.get(job)
     return submitted if submitted is not None and isinstance(submitted.context, TurnContext) else None
@@ -143,7 +142,7 @@ class _PreparedCancel:
 
 async def cancel_and_tell(world: World, ledger: Ledger, command: CancelJob) -> str:
     """The wish is durable before anything is asked to end. Whether the job is there for whoever asks is decided with it; `Refused` says it is not."""
-    outcome = (await ledger.commit(command)).decided[0].outcome
+    outcome = (await ledger.commit(command)).of(command)
     if outcome == "over":
         return f"Job {command.job} is over already."
     job = ledger.state.jobs.get(command.job)

@@ -247,7 +247,7 @@ class JobKeeper:
         if self._world.jobs is not None and job.host == "process":
             await self._world.jobs.clear(job.job)
         self._world.notifier.notify(ledger.session)
-        return int(outcome.decided[0].outcome == "ended")
+        return int(outcome.of(command) == "ended")
 
     # --- jobs that are tasks of this program
 

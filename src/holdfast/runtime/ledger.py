@@ -22,10 +22,11 @@ from holdfast.runtime.awaiting import finish
 from holdfast.session import decide as deciding
 from holdfast.session.codec import decode, encode, half_a_character
 from holdfast.session.commands import SessionCommand
-from holdfast.session.decided import Decided
+from holdfast.session.decide import Committed
 from holdfast.session.events import ApprovalRequested, SessionEvent, ToolStarted, TurnEnded
 from holdfast.session.evolve import evolve, initial
 from holdfast.session.messages import Usage
+from holdfast.session.next_steps import DriverFacts
 from holdfast.session.snapshot import decode_state, encode_state
 from holdfast.session.state import SessionState
 from holdfast.session.transitions import IllegalTransition
@@ -33,13 +34,6 @@ from holdfast.session.transitions import IllegalTransition
 _REMEMBERED_MAX = 64  # of each kind: what somebody who waits here asks for is among the last few
 _RECENT_KEPT = 128
 SNAPSHOT_EVERY = 2000  # records: folding fewer takes less time than anyone notices
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """What came of a commit: the events it added, and what each command had to say."""
-
-    events: tuple[SessionEvent, ...]
-    decided: tuple[Decided, ...]
 
 
 class Ending(NamedTuple):
@@ -99,6 +93,8 @@ class Ledger:
         self._coming: dict[int, _Coming] = {}
         # What else belongs into a commit because of its events: what is owed to channels. Asked anew for each.
         self.also: Also | None = None
+        # Set by the driver while it holds the claim: its commits end with the bookkeeping that is owed.
+        self.driver_facts: Callable[[], DriverFacts] | None = None
 
     @classmethod
     async def open(cls, journal: Journal) -> "Ledger":
@@ -209,21 +205,22 @@ class Ledger:
             case _:
                 pass
 
-    def commit(self, *commands: SessionCommand, check: Check = Check.SHORT, keeping: Sequence[Produced] = ()) -> Coroutine[Any, Any, Outcome]:
+    def commit(self, *commands: SessionCommand, check: Check = Check.SHORT, keeping: Sequence[Produced] = ()) -> Coroutine[Any, Any, Committed]:
         """Decide, append, fold, in anyone's right. A refusal is raised after whatever it left in the journal is durable."""
         return self._commit(commands, check, keeping, As.ANYONE)
 
-    def drive(self, *commands: SessionCommand, check: Check = Check.SHORT, keeping: Sequence[Produced] = ()) -> Coroutine[Any, Any, Outcome]:
-        """The same, in the driver's right: fenced off once somebody else drives."""
+    def drive(self, *commands: SessionCommand, check: Check = Check.SHORT, keeping: Sequence[Produced] = ()) -> Coroutine[Any, Any, Committed]:
+        """The same, in the driver's right: fenced off once somebody else drives. It ends with the bookkeeping that is owed."""
         return self._commit(commands, check, keeping, As.DRIVER)
 
-    async def _commit(self, commands: Sequence[SessionCommand], check: Check, keeping: Sequence[Produced], as_: As) -> Outcome:
-        committed: deciding.Committed | None = None
+    async def _commit(self, commands: Sequence[SessionCommand], check: Check, keeping: Sequence[Produced], as_: As) -> Committed:
+        committed = Committed(self.state, (), (), (), ())
+        driver = self.driver_facts() if as_ is As.DRIVER and self.driver_facts is not None else None
 
         def decide(section: Section) -> Sequence[Draft]:
             nonlocal committed
             try:
-                committed = self._decided(commands, section)
+                committed = self._decided(commands, section, driver)
                 return self._drafts(committed)
             except UnicodeEncodeError as exc:
                 raise half_a_character() from exc
@@ -236,26 +233,23 @@ class Ledger:
             await self.attempt.write(decide, keeping=keeping, as_=as_)
         if self.state.seq != before:
             self.poke()
-        if committed is None:
-            return Outcome((), ())
-        for each in committed.decided:
-            if each.refusal is not None:
-                raise each.refusal
-        return Outcome(committed.events, committed.decided)
+        if committed.refusal is not None:
+            raise committed.refusal
+        return committed
 
-    def _decided(self, commands: Sequence[SessionCommand], section: Section) -> deciding.Committed:
+    def _decided(self, commands: Sequence[SessionCommand], section: Section, driver: DriverFacts | None) -> Committed:
         """On everything that is in the journal, folded here or not yet; and with it what is owed to channels because of it."""
         state = self.state
         for record in section.suffix:
             state = self._peek(state, record)
-        committed = deciding.commit(state, commands, now=section.now)
+        committed = deciding.commit(state, commands, now=section.now, driver=driver)
         if self.also is None or not (more := self.also(state, committed.events)):
             return committed
         further = deciding.commit(committed.state, more, now=section.now)
         events, states = (*committed.events, *further.events), (*committed.states, *further.states)
-        return deciding.Committed(committed.before, events, states, committed.decided)
+        return Committed(committed.before, committed.commands, events, states, committed.decided)
 
-    def _drafts(self, committed: deciding.Committed) -> list[Draft]:
+    def _drafts(self, committed: Committed) -> list[Draft]:
         drafts = [Draft(*encode(event)) for event in committed.events]
         before = committed.before
         self._coming.clear()  # what was decided before and is not there by now was not kept

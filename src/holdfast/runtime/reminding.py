@@ -19,7 +19,7 @@ from holdfast.runtime.reports import ReminderReport, iso, reminder_report
 from holdfast.runtime.world import World
 from holdfast.session.authority import MessageSource, TurnContext, Workspace
 from holdfast.session.commands import CancelReminder, FireReminders, SetReminder
-from holdfast.session.decide_reminders import IsSet, is_due
+from holdfast.session.decide_reminders import is_due
 from holdfast.session.evolve_reminders import circle_of
 from holdfast.session.schedule import Cron, Schedule
 from holdfast.session.schedule_reading import read_schedule
@@ -101,7 +101,7 @@ async def set_by_source(
         model=model,
     )
     outcome = await ledger.commit(command, check=Check.FENCE)
-    made: IsSet = outcome.decided[0].outcome
+    made = outcome.of(command)
     return reminder_report(ledger.session, ledger.instance, ledger.state.reminders[made.reminder])
 
 
@@ -161,7 +161,7 @@ class ReminderWork:
         )
         # A crash before this leaves nothing, and the call is run again; after it the call is run again too, and finds it set.
         outcome = await self._ledger.drive(command, check=Check.FENCE)
-        made: IsSet = outcome.decided[0].outcome
+        made = outcome.of(command)
         return f"{made.reminder} is set" + (f"; it is due at {iso(made.next_at)}" if made.next_at is not None else ", and has fired since")
 
     async def _cancel(self, reminder: str) -> str:
@@ -169,7 +169,7 @@ class ReminderWork:
         circle = (context.audience.value, context.boundary)
         command = CancelReminder(reminder=ReminderId(reminder), by=context.requester or "", circle=circle)
         outcome = await self._ledger.drive(command, check=Check.FENCE)
-        return f"{reminder} {outcome.decided[0].outcome}"
+        return f"{reminder} {outcome.of(command)}"
 
     def _listed(self) -> str:
         context = self._context()

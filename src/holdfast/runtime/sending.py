@@ -5,12 +5,10 @@ Where this process can drive, it claims first, so that one commit takes the mess
 while a prompt waits) leaves nothing behind, and is told what came of the one before.
 """
 
-from typing import Any
-
 import msgspec
 
 from holdfast.errors import CannotDrive
-from holdfast.ids import SessionId, TurnId, turn_id
+from holdfast.ids import SessionId, TurnId
 from holdfast.ports.journal_store import Check
 from holdfast.runtime.accepting import Incoming, accepting, ensure_session, no_answer, refuse_unfit
 from holdfast.runtime.delegating import Delegation
@@ -23,8 +21,8 @@ from holdfast.runtime.seeing_through import TurnDrives
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import turn_report
 from holdfast.runtime.world import World
-from holdfast.session.commands import AcceptInput, Expire, StartModelCall, StartTurn
-from holdfast.session.decide_inputs import Accepted, Duplicate, OnlyAnAnswerWord
+from holdfast.session.commands import AcceptInput, Expire, SessionCommand, StartTurn
+from holdfast.session.results import Accepted, Duplicate, OnlyAnAnswerWord
 
 
 class Sending:
@@ -64,14 +62,14 @@ class Sending:
         except CannotDrive:
             return False
 
-    async def _accept(self, ledger: Ledger, accept: AcceptInput, *, claimed: bool) -> Any:
-        commands: list[Any] = [Expire(), accept]
+    async def _accept(self, ledger: Ledger, accept: AcceptInput, *, claimed: bool) -> Accepted | Duplicate | OnlyAnAnswerWord:
+        commands: list[SessionCommand] = [Expire(), accept]
         epoch = ledger.epoch
         if claimed and epoch is not None and ledger.state.running is None and not remembers(self._world):
-            commands += [StartTurn(epoch=epoch), StartModelCall(turn=turn_id(ledger.state.inputs + 1), epoch=epoch, policy=accept.policy)]
+            commands.append(StartTurn(epoch=epoch))
         outcome = await (ledger.drive if claimed else ledger.commit)(*commands, check=Check.FENCE)
         self._world.notifier.notify(ledger.session)
-        return outcome.decided[1].outcome
+        return outcome.of(accept)
 
     async def _not_new(self, ledger: Ledger, known: Duplicate | OnlyAnAnswerWord, driver: Driver | None, *, wait: bool) -> TurnReport:
         report = await self._delegation.standing(ledger, known.turn)

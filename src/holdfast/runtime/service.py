@@ -169,9 +169,10 @@ class Service:
     async def cancel(self, session: str, *, by: str, turn: TurnId | None = None, may_all: bool = False) -> tuple[TurnReport, ...]:
         """Durable when this returns. A driver elsewhere sees it at the next notice, within a second at most."""
         async with self.shelf.use(session_id(session)) as ledger:
-            outcome = await ledger.commit(Expire(), Cancel(by=by, turn=turn, may_all=may_all), check=Check.FENCE)
+            cancel = Cancel(by=by, turn=turn, may_all=may_all)
+            outcome = await ledger.commit(Expire(), cancel, check=Check.FENCE)
             self.world.notifier.notify(ledger.session)
-            cancelled: tuple[TurnId, ...] = outcome.decided[1].outcome or ()
+            cancelled = outcome.of(cancel) or ()
             await self.delegation.stop_unwanted_below(ledger)
             await self.delegation.report(ledger)
             note(self.world, ledger)

@@ -22,7 +22,7 @@ from holdfast.runtime.ledger import Ledger, payload
 from holdfast.runtime.looking import is_delegate, look, scene_of, tool_for
 from holdfast.runtime.reminding import ReminderWork
 from holdfast.runtime.world import World
-from holdfast.session.commands import FinishCall, ParkTurn, StartModelCall, StartTool
+from holdfast.session.commands import FinishCall, StartTool
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.policy import Looked, Policy
 from holdfast.session.state import Call, Turn
@@ -59,13 +59,13 @@ async def run_tool(world: World, ledger: Ledger, home: HomeLedger, feed: Feed, t
     ready = await get_ready(world, ledger, turn, call, looked, await home.grants_of(turn.context.requester, ledger.state), epoch)
     run: int | None = None
     try:
-        outcome = await ledger.drive(ready.start(world.policy()), check=Check.FENCE)
-        run = outcome.decided[0].outcome
+        start = ready.start(world.policy())
+        run = (await ledger.drive(start, check=Check.FENCE)).of(start)
     finally:
         if run is None:
             await ready.abandon()
     if run is not None and ready.prepared is not None:
-        await see_through(world, ledger, feed, turn_id, call_id, run, ready.prepared, epoch)
+        await see_through(world, ledger, feed, turn_id, call_id, run, ready.prepared)
 
 
 async def get_ready(world: World, ledger: Ledger, turn: Turn, call: Call, looked: Looked, grants: tuple[GrantProposed, ...], epoch: int) -> Ready:
@@ -88,10 +88,10 @@ def starts_alone(tool: Tool | None) -> bool:
     return tool is not None and not is_delegate(tool)
 
 
-async def see_through(world: World, ledger: Ledger, feed: Feed, turn_id: TurnId, call_id: CallId, run: int, prepared: Prepared, epoch: int) -> None:
+async def see_through(world: World, ledger: Ledger, feed: Feed, turn_id: TurnId, call_id: CallId, run: int, prepared: Prepared) -> None:
     """Of a call whose start is durable."""
     returned = await _go(world, ledger, feed, turn_id, call_id, prepared)
-    await finish(_record(world, ledger, turn_id, call_id, run, returned, epoch))
+    await finish(_record(ledger, turn_id, call_id, run, returned))
     if returned is None:
         raise asyncio.CancelledError
 
@@ -117,8 +117,8 @@ async def _go(world: World, ledger: Ledger, feed: Feed, turn: TurnId, call: Call
         return None
 
 
-async def _record(world: World, ledger: Ledger, turn: TurnId, call: CallId, run: int, returned: ToolReturned | None, epoch: int) -> None:
-    """The outcome, and in the same commit the next model call, if this was the last of its batch."""
+async def _record(ledger: Ledger, turn: TurnId, call: CallId, run: int, returned: ToolReturned | None) -> None:
+    """The outcome. If this was the last call of its batch, the next model call starts in the same commit."""
     if returned is None or returned.outcome == "cancelled":
         text = "In doubt: it was stopped while it ran. Part of it may have happened; check before trying again."
         command = FinishCall(turn=turn, call=call, run=run, outcome="in_doubt", text=text, code="stopped")
@@ -127,6 +127,5 @@ async def _record(world: World, ledger: Ledger, turn: TurnId, call: CallId, run:
         code = "timed_out" if returned.outcome == "timed_out" else None
         command = FinishCall(turn=turn, call=call, run=run, outcome=returned.outcome, text=returned.text, code=code, output=output)
     produced = ledger.attempt.produced("tool_outcome", payload(command))
-    policy = world.policy()
     # A takeover found here leaves the outcome in quarantine, and the error says where.
-    await ledger.drive(command, ParkTurn(turn=turn), StartModelCall(turn=turn, epoch=epoch, policy=policy), check=Check.FENCE, keeping=[produced])
+    await ledger.drive(command, check=Check.FENCE, keeping=[produced])

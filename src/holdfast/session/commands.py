@@ -6,7 +6,7 @@ A command carries all that deciding needs and that is not in the state: settings
 
 from collections.abc import Mapping
 from datetime import tzinfo
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -17,14 +17,17 @@ from holdfast.session.home_events import GrantProposed
 from holdfast.session.memory import MemoryItem
 from holdfast.session.messages import ModelAnswer, ProposedCall, Usage
 from holdfast.session.policy import Looked, Policy
+from holdfast.session.results import Accepted, Answered, Duplicate, OnlyAnAnswerWord, ReminderStanding
 from holdfast.session.schedule import Schedule
 
-
-class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A wish."""
+Result = TypeVar("Result", covariant=True)  # noqa: PLC0105  # the result of a command
 
 
-class AcceptInput(Command, frozen=True):
+class Command(msgspec.Struct, Generic[Result], frozen=True, kw_only=True):
+    """A request for a change. Deciding it gives events, and a result of this type for its sender."""
+
+
+class AcceptInput(Command[Accepted | Duplicate | OnlyAnAnswerWord], frozen=True):
     """Take a message in. `context` is a child's, already narrowed; a message's own is made from its source."""
 
     text: str
@@ -40,17 +43,17 @@ class AcceptInput(Command, frozen=True):
     asked_below: Mapping[TurnId, tuple[ApprovalId, ...]] = {}  # prompts of parked turns' delegates, which stand in other sessions
 
 
-class StartTurn(Command, frozen=True):
+class StartTurn(Command[TurnId | None], frozen=True):
     epoch: int
 
 
-class StartModelCall(Command, frozen=True):
+class StartModelCall(Command[int | None], frozen=True):
     turn: TurnId
     epoch: int
     policy: Policy
 
 
-class RecordRecall(Command, frozen=True):
+class RecordRecall(Command[None], frozen=True):
     """What memory gave for a turn that has asked no model yet. Who may see it is judged again, by the turn's own context."""
 
     turn: TurnId
@@ -58,14 +61,14 @@ class RecordRecall(Command, frozen=True):
     degraded: str | None = None
 
 
-class TakeAnswer(Command, frozen=True):
+class TakeAnswer(Command[Literal["dropped"] | None], frozen=True):
     turn: TurnId
     number: int
     answer: ModelAnswer
     policy: Policy
 
 
-class TakeFailure(Command, frozen=True):
+class TakeFailure(Command[Literal["dropped"] | None], frozen=True):
     """`final` is the runtime's word that it won't be tried again."""
 
     turn: TurnId
@@ -76,7 +79,7 @@ class TakeFailure(Command, frozen=True):
     line: int | None = None
 
 
-class ProposeCalls(Command, frozen=True):
+class ProposeCalls(Command[tuple[CallId, ...] | None], frozen=True):
     """A foreign loop's model wants these."""
 
     turn: TurnId
@@ -85,7 +88,7 @@ class ProposeCalls(Command, frozen=True):
     policy: Policy
 
 
-class DecideCalls(Command, frozen=True):
+class DecideCalls(Command[None], frozen=True):
     """What a look at the proposed calls found; say for each whether it runs, asks or is denied."""
 
     turn: TurnId
@@ -112,7 +115,7 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     bytes_max: int
 
 
-class StartTool(Command, frozen=True):
+class StartTool(Command[int | None], frozen=True):
     """Everything is prepared: look at it once more under the policy of now, then make the start durable. With `job` it goes on in the background."""
 
     turn: TurnId
@@ -125,7 +128,7 @@ class StartTool(Command, frozen=True):
     job: JobPlan | None = None
 
 
-class ReportDelegate(Command, frozen=True):
+class ReportDelegate(Command[Literal["reported", "dropped"] | None], frozen=True):
     """How a delegate's turn ended, told to the call that waits for it. Of a call that waits no longer, only that it ended is kept."""
 
     call: CallId
@@ -141,13 +144,13 @@ class ReportDelegate(Command, frozen=True):
     usage: Usage = Usage()
 
 
-class MarkReported(Command, frozen=True):
+class MarkReported(Command[None], frozen=True):
     """The delegate's parent knows, or is gone."""
 
     became: Literal["reported", "dropped"]
 
 
-class EndJob(Command, frozen=True):
+class EndJob(Command[Literal["ended", "dropped"]], frozen=True):
     """A job was found to be over. Said by anyone, as often as they like: the first one counts, and its report goes with it."""
 
     job: JobId
@@ -157,13 +160,13 @@ class EndJob(Command, frozen=True):
     output: str | None = None
 
 
-class ReportEndedJob(Command, frozen=True):
+class ReportEndedJob(Command[None], frozen=True):
     """The message that says how a job ended, where it could not go with the end itself."""
 
     job: JobId
 
 
-class CancelJob(Command, frozen=True):
+class CancelJob(Command[Literal["over", "cancelled"]], frozen=True):
     """Stop a job. It is there only for its own circle; `may_all` is the operator or an admin."""
 
     job: JobId
@@ -173,7 +176,7 @@ class CancelJob(Command, frozen=True):
     may_all: bool = False
 
 
-class FinishCall(Command, frozen=True):
+class FinishCall(Command[Literal["dropped"] | None], frozen=True):
     turn: TurnId
     call: CallId
     run: int
@@ -183,19 +186,19 @@ class FinishCall(Command, frozen=True):
     output: str | None = None
 
 
-class ParkTurn(Command, frozen=True):
+class ParkTurn(Command[None], frozen=True):
     """`born`: calls whose delegates are known to exist. A turn is not parked on one that may not: nobody would bring it into the world."""
 
     turn: TurnId
     born: tuple[CallId, ...] = ()
 
 
-class ResumeTurn(Command, frozen=True):
+class ResumeTurn(Command[None], frozen=True):
     turn: TurnId
     epoch: int
 
 
-class EndTurn(Command, frozen=True):
+class EndTurn(Command[None], frozen=True):
     """Close a turn with nothing left to do, for the reason that its state gives. Of a foreign loop: with this reply."""
 
     turn: TurnId
@@ -203,7 +206,7 @@ class EndTurn(Command, frozen=True):
     reply: str | None = None
 
 
-class FailTurn(Command, frozen=True):
+class FailTurn(Command[None], frozen=True):
     """End a turn for a reason from outside the state. Calls not started are cancelled, started ones are in doubt."""
 
     turn: TurnId
@@ -212,7 +215,7 @@ class FailTurn(Command, frozen=True):
     hint: str | None = None
 
 
-class AnswerApproval(Command, frozen=True):
+class AnswerApproval(Command[Answered], frozen=True):
     approval: ApprovalId
     option: str
     by: str
@@ -224,7 +227,7 @@ class AnswerApproval(Command, frozen=True):
     asserted_by: str | None = None
 
 
-class Cancel(Command, frozen=True):
+class Cancel(Command[tuple[TurnId, ...] | None], frozen=True):
     """Stop what runs and waits. `turn` None: every open turn. `may_all`: the operator or an admin, who may cancel others' turns."""
 
     by: str
@@ -232,24 +235,24 @@ class Cancel(Command, frozen=True):
     may_all: bool = False
 
 
-class Expire(Command, frozen=True):
+class Expire(Command[None], frozen=True):
     """Close every prompt whose time is over."""
 
 
-class Recover(Command, frozen=True):
+class Recover(Command[tuple[tuple[TurnId, str], ...]], frozen=True):
     """A driver with this epoch found the session: settle what earlier ones left in flight."""
 
     epoch: int
 
 
-class GiveModel(Command, frozen=True):
+class GiveModel(Command[None], frozen=True):
     """Go on with another model: for turns whose own can't be had any more."""
 
     model: str
     by: str
 
 
-class RecordCompaction(Command, frozen=True):
+class RecordCompaction(Command[str], frozen=True):
     """A summary is ready. Taken only if what it summarised is still there (`compactions` unchanged) and tokens really fall."""
 
     summary: str
@@ -261,7 +264,7 @@ class RecordCompaction(Command, frozen=True):
     usage: Usage = Usage()
 
 
-class RecordTurnCompaction(Command, frozen=True):
+class RecordTurnCompaction(Command[str], frozen=True):
     """The same for one turn's own view. Taken only if the turn is between two steps and what it summarised is still there."""
 
     turn: TurnId
@@ -275,7 +278,7 @@ class RecordTurnCompaction(Command, frozen=True):
     usage: Usage = Usage()
 
 
-class QueueDelivery(Command, frozen=True):
+class QueueDelivery(Command[str | None], frozen=True):
     turn: TurnId
     channel: str
     part: str
@@ -283,13 +286,13 @@ class QueueDelivery(Command, frozen=True):
     text: str
 
 
-class MarkDelivery(Command, frozen=True):
+class MarkDelivery(Command[None], frozen=True):
     delivery: str
     became: str  # sent, confirmed, failed, in_doubt
     detail: str = ""
 
 
-class SetReminder(Command, frozen=True):
+class SetReminder(Command[ReminderStanding], frozen=True):
     """A turn later. By a tool: in the turn and by the call named, whose journalled context is all there is. By a command: from the source of who gives it."""
 
     reminder: ReminderId
@@ -305,13 +308,13 @@ class SetReminder(Command, frozen=True):
     model: str = ""
 
 
-class FireReminders(Command, frozen=True):
+class FireReminders(Command[tuple[TurnId, ...] | None], frozen=True):
     """Turn what is due into inputs. `zones` are those that the standing reminders name; one that lacks its zone waits."""
 
     zones: Mapping[str, tzinfo] = {}
 
 
-class CancelReminder(Command, frozen=True):
+class CancelReminder(Command[str], frozen=True):
     """`circle` (audience, boundary): of the turn that asks; whatever is outside of it is not there. `may_all`: the operator, who may cancel others'."""
 
     reminder: ReminderId
@@ -320,7 +323,7 @@ class CancelReminder(Command, frozen=True):
     circle: tuple[str, str] | None = None
 
 
-class CloseLife(Command, frozen=True):
+class CloseLife(Command[None], frozen=True):
     """The last command on carried-over history: nothing of it is owed any more."""
 
     by: str

@@ -6,11 +6,11 @@ is decided, and a move that the table does not list is a bug of ours. The work i
 """
 
 from collections.abc import Sequence
-from typing import assert_never
+from typing import TypeVar, assert_never, cast
 
 import msgspec
 
-from holdfast.errors import InvariantBroken
+from holdfast.errors import InvariantBroken, Refused
 from holdfast.session import (
     decide_answers,
     decide_calls,
@@ -29,6 +29,7 @@ from holdfast.session.commands import (
     CancelJob,
     CancelReminder,
     CloseLife,
+    Command,
     DecideCalls,
     EndJob,
     EndTurn,
@@ -60,11 +61,14 @@ from holdfast.session.commands import (
 from holdfast.session.decided import Decided
 from holdfast.session.events import ModelGiven, SessionEvent
 from holdfast.session.evolve import evolve
+from holdfast.session.next_steps import DriverFacts, bookkeeping_owed
 from holdfast.session.state import SessionState
 from holdfast.session.transitions import IllegalTransition
 
+Result = TypeVar("Result")
 
-def decide(state: SessionState, command: SessionCommand, *, now: int) -> Decided:  # noqa: C901, PLR0911, PLR0912  # one line per command
+
+def decide(state: SessionState, command: SessionCommand, *, now: int) -> Decided[object]:  # noqa: C901, PLR0911, PLR0912  # one line per command
     """`now` is the time the events will carry: never before the last record, whatever a clock that was set back says."""
     now = max(now, state.at)
     match command:  # those of every turn first
@@ -137,33 +141,70 @@ def decide(state: SessionState, command: SessionCommand, *, now: int) -> Decided
 
 
 class Committed(msgspec.Struct, frozen=True):
+    """A commit as it was decided. `states` are the states after each event, `decided` the decisions on its commands."""
+
     before: SessionState
+    commands: tuple[SessionCommand, ...]
     events: tuple[SessionEvent, ...]
     states: tuple[SessionState, ...]
-    """After each of the events."""
-    decided: tuple[Decided, ...]
+    decided: tuple[Decided[object], ...]
 
     @property
     def state(self) -> SessionState:
         return self.states[-1] if self.states else self.before
 
+    @property
+    def refusal(self) -> Refused | None:
+        return self.decided[-1].refusal if self.decided else None
 
-def commit(state: SessionState, commands: Sequence[SessionCommand], *, now: int) -> Committed:
-    """Decide commands one after another, each against the state that the ones before it lead to."""
-    events: list[SessionEvent] = []
-    states: list[SessionState] = []
-    decided: list[Decided] = []
-    before, now = state, max(now, state.at)
-    for command in commands:
-        outcome = decide(state, command, now=now)
-        decided.append(outcome)
-        for event in outcome.events:
-            try:
-                state = evolve(state, event, seq=state.seq + 1, at=now)
-            except IllegalTransition as exc:
-                raise InvariantBroken(f"{type(command).__name__} decided on something illegal: {exc}") from exc
-            states.append(state)
-        events.extend(outcome.events)
-        if outcome.refusal is not None:
-            break
-    return Committed(before, tuple(events), tuple(states), tuple(decided))
+    def of(self, command: Command[Result]) -> Result:
+        """The result of one of its commands."""
+        for known, decided in zip(self.commands, self.decided, strict=False):
+            if known is command:
+                return cast("Result", decided.outcome)
+        raise InvariantBroken(f"{type(command).__name__} was not decided in this commit")
+
+
+def commit(state: SessionState, commands: Sequence[SessionCommand], *, now: int, driver: DriverFacts | None = None) -> Committed:
+    """
+    Decide commands one after another, each against the state that the ones before it lead to.
+
+    A driver's commit that adds events ends with the bookkeeping that is owed after them.
+    """
+    commit = _Commit(state, max(now, state.at))
+    decided = commit.decide(commands)
+    if driver is not None and commit.events and decided[-1].refusal is None:
+        while owed := bookkeeping_owed(commit.state, driver):
+            before = len(commit.events)
+            commit.decide(owed)
+            if len(commit.events) == before:
+                break  # a turn may not be parked on a delegate before its session exists
+    return Committed(state, tuple(commands), tuple(commit.events), tuple(commit.states), decided)
+
+
+class _Commit:
+    """A commit while it is decided."""
+
+    def __init__(self, state: SessionState, now: int) -> None:
+        self.state, self._now = state, now
+        self.events: list[SessionEvent] = []
+        self.states: list[SessionState] = []
+
+    def decide(self, commands: Sequence[SessionCommand]) -> tuple[Decided[object], ...]:
+        """The decisions, up to the first refusal."""
+        decided: list[Decided[object]] = []
+        for command in commands:
+            decided.append(outcome := decide(self.state, command, now=self._now))
+            for event in outcome.events:
+                self._take(command, event)
+            if outcome.refusal is not None:
+                break
+        return tuple(decided)
+
+    def _take(self, command: SessionCommand, event: SessionEvent) -> None:
+        try:
+            self.state = evolve(self.state, event, seq=self.state.seq + 1, at=self._now)
+        except IllegalTransition as exc:
+            raise InvariantBroken(f"{type(command).__name__} decided on something illegal: {exc}") from exc
+        self.events.append(event)
+        self.states.append(self.state)

@@ -1,9 +1,8 @@
 """Answers to prompts: who may, what to, once; and the end of a prompt's time."""
 
-import msgspec
+from typing import Any
 
 from holdfast.errors import Refused
-from holdfast.ids import CallId, TurnId
 from holdfast.session.approvals import ANSWER, EDIT, SCOPES
 from holdfast.session.authority import LostContext
 from holdfast.session.closing import result_of_answer, result_of_closing
@@ -11,18 +10,8 @@ from holdfast.session.commands import AnswerApproval
 from holdfast.session.decided import Decided, refused
 from holdfast.session.events import AnswerRefused, ApprovalAnswered, ApprovalClosed, SessionEvent
 from holdfast.session.evolve_approvals import said
+from holdfast.session.results import Answered
 from holdfast.session.state import Approval, Call, SessionState, SettledApproval, Turn
-
-
-class Answered(msgspec.Struct, frozen=True):
-    """Recorded, now or before. `waiting`: siblings still need an answer, so nothing runs yet."""
-
-    turn: TurnId
-    call: CallId
-    option: str
-    waiting: bool
-    again: bool = False  # the very same answer was there already
-
 
 _CLOSED = {
     "expired": ("expired", "its time is over"),
@@ -32,7 +21,7 @@ _CLOSED = {
 }
 
 
-def answer_approval(state: SessionState, command: AnswerApproval, now: int) -> Decided:
+def answer_approval(state: SessionState, command: AnswerApproval, now: int) -> Decided[Answered]:
     """The first journalled answer, supersede, cancel or expiry wins; every later one is refused with its reason."""
     where = state.approvals.get(command.approval)
     if where is None:
@@ -50,7 +39,7 @@ def answer_approval(state: SessionState, command: AnswerApproval, now: int) -> D
     return _take(turn, call, approval, command)
 
 
-def _of_the_past(state: SessionState, command: AnswerApproval) -> Decided:
+def _of_the_past(state: SessionState, command: AnswerApproval) -> Decided[Answered]:
     settled: SettledApproval | None = state.settled.get(command.approval)
     if settled is None:
         return refused("unknown", f"there is no approval {command.approval}", hint="`holdfast approvals list` shows what waits")
@@ -61,7 +50,7 @@ def _of_the_past(state: SessionState, command: AnswerApproval) -> Decided:
     return _over(settled.closed_as, settled.by, settled.option)
 
 
-def _another_answer(option: str | None, by: str | None, words: str | None, command: AnswerApproval) -> Decided | None:
+def _another_answer(option: str | None, by: str | None, words: str | None, command: AnswerApproval) -> Decided[Answered] | None:
     """Who said what is the answer; a reason given beside an option is not part of it."""
     if (option, by, words) == (command.option, command.by, said(command.option, command.reason, command.arguments)):
         return None
@@ -70,14 +59,14 @@ def _another_answer(option: str | None, by: str | None, words: str | None, comma
     )
 
 
-def _over(closed_as: str | None, by: str | None, option: str | None) -> Decided:
+def _over(closed_as: str | None, by: str | None, option: str | None) -> Decided[Any]:
     if by is None and closed_as is not None:
         code, why = _CLOSED[closed_as]
         return refused(code, f"this prompt is closed: {why}", hint="ask again if it is still wanted")
     return refused("already_answered", f"this was answered already: {option}, by {by!r}", hint="`holdfast approvals show` has the record")
 
 
-def _settled(approval: Approval, command: AnswerApproval, turn: Turn, call: Call) -> Decided | None:
+def _settled(approval: Approval, command: AnswerApproval, turn: Turn, call: Call) -> Decided[Answered] | None:
     answer = approval.answer
     if answer is not None and answer.answer_id == command.answer_id:
         again = Answered(turn.turn, call.call, answer.option, waiting=bool(turn.waiting), again=True)
@@ -88,7 +77,7 @@ def _settled(approval: Approval, command: AnswerApproval, turn: Turn, call: Call
     return _over(approval.closed_as, answer.by if answer else None, answer.option if answer else None)
 
 
-def _flaw(turn: Turn, approval: Approval, command: AnswerApproval, now: int) -> Decided | None:
+def _flaw(turn: Turn, approval: Approval, command: AnswerApproval, now: int) -> Decided[Answered] | None:
     asked = approval.asked
     if now >= asked.expires_at:
         return refused("expired", "this prompt is closed: its time is over", hint="ask again if it is still wanted")
@@ -111,7 +100,7 @@ def _flaw(turn: Turn, approval: Approval, command: AnswerApproval, now: int) -> 
     return None
 
 
-def _wrong_approver(approval: Approval, command: AnswerApproval) -> Decided:
+def _wrong_approver(approval: Approval, command: AnswerApproval) -> Decided[Answered]:
     """Refused, and journalled for the audit: but not without bound, or strangers could fill the journal."""
     asked = approval.asked
     who = " or ".join(map(repr, asked.may_answer))  # quoted, as below: somebody may be called nobody
@@ -125,7 +114,7 @@ def _wrong_approver(approval: Approval, command: AnswerApproval) -> Decided:
 _REFUSALS_JOURNALLED_MAX = 16  # per prompt
 
 
-def _take(turn: Turn, call: Call, approval: Approval, command: AnswerApproval) -> Decided:
+def _take(turn: Turn, call: Call, approval: Approval, command: AnswerApproval) -> Decided[Answered]:
     asked = approval.asked
     answered = ApprovalAnswered(
         approval=asked.approval,
@@ -146,7 +135,7 @@ def _take(turn: Turn, call: Call, approval: Approval, command: AnswerApproval) -
     return Decided((answered,) if result is None else (answered, result), outcome=outcome)
 
 
-def expire(state: SessionState, now: int) -> Decided:
+def expire(state: SessionState, now: int) -> Decided[None]:
     """Expiry always denies."""
     events: list[SessionEvent] = []
     for turn in state.turns.values():

@@ -1,9 +1,12 @@
 """What may run, must ask or is denied; the last look before a start; and how a call ended."""
 
+from typing import Literal
+
 import msgspec
 
 from holdfast import limits
 from holdfast.errors import InvariantBroken
+from holdfast.ids import CallId
 from holdfast.session import approvals, decide_delegates
 from holdfast.session.authority import LostContext, TurnContext
 from holdfast.session.closing import with_edit
@@ -35,7 +38,7 @@ _NOT_EVEN_WRONG = frozenset({"unknown_tool", "invalid_arguments", "cannot_bind"}
 """Problems of the call itself: the model can mend them. Anything else is a denial."""
 
 
-def propose_calls(state: SessionState, command: ProposeCalls) -> Decided:
+def propose_calls(state: SessionState, command: ProposeCalls) -> Decided[tuple[CallId, ...] | None]:
     turn = state.turns.get(command.turn)
     if turn is None or turn.phase is not Phase.READY or turn.loop != "foreign":
         return NOTHING
@@ -45,7 +48,7 @@ def propose_calls(state: SessionState, command: ProposeCalls) -> Decided:
     return Decided((proposed, *too_many_calls(turn, calls, command.policy)), outcome=tuple(each.call for each in calls))
 
 
-def decide_calls(state: SessionState, command: DecideCalls, now: int) -> Decided:
+def decide_calls(state: SessionState, command: DecideCalls, now: int) -> Decided[None]:
     turn = state.turns.get(command.turn)
     if turn is None or turn.phase is not Phase.DECIDING:
         return NOTHING
@@ -223,7 +226,7 @@ def _choices(arguments: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(choice for choice in choices if choice.strip() and choice not in approvals.RESERVED))
 
 
-def start_tool(state: SessionState, command: StartTool, now: int) -> Decided:
+def start_tool(state: SessionState, command: StartTool, now: int) -> Decided[int | None]:
     """
     The last look, in the lock section that makes the start durable: persisted authority and current policy together.
 
@@ -335,7 +338,7 @@ def _voided(turn: Turn, call: Call, text: str, code: str) -> tuple[SessionEvent,
     return (*events, _finished(turn, call, "voided", text, code))
 
 
-def finish_call(state: SessionState, command: FinishCall) -> Decided:
+def finish_call(state: SessionState, command: FinishCall) -> Decided[Literal["dropped"] | None]:
     """The real outcome of a started call. One that recovery has already called in doubt comes too late, and is dropped."""
     turn = state.turns.get(command.turn)
     call = state.open_call(command.turn, command.call)

@@ -4,6 +4,8 @@ Handing a call to another agent, and taking its result back: once, by the call t
 Bounds are refused in words that a model can read. What a delegate may do is not decided here: it has a session, a context and prompts of its own.
 """
 
+from typing import Literal
+
 from holdfast import limits
 from holdfast.session.closing import superseding
 from holdfast.session.commands import MarkReported, NewDelegate, ReportDelegate
@@ -40,7 +42,7 @@ def started(turn: Turn, call: Call, new: NewDelegate, arguments: str, epoch: int
     )
 
 
-def report_delegate(state: SessionState, command: ReportDelegate) -> Decided:
+def report_delegate(state: SessionState, command: ReportDelegate) -> Decided[Literal["reported", "dropped"] | None]:
     """Decided under the lock of the parent's session, so that one result is taken however many tell it."""
     child = state.delegates.get(command.call)
     if child is None or (child.session, child.instance) != (command.session, command.instance):
@@ -64,5 +66,5 @@ def _end_of_turn(turn: Turn, ended: Call) -> list[SessionEvent]:
     return []
 
 
-def mark_reported(state: SessionState, command: MarkReported) -> Decided:
+def mark_reported(state: SessionState, command: MarkReported) -> Decided[None]:
     return Decided((DelegateReported(turn=FIRST_TURN, became=command.became),)) if owes_report(state) else NOTHING

@@ -15,29 +15,10 @@ from holdfast.session.commands import AcceptInput, StartTurn
 from holdfast.session.decided import NOTHING, Decided, refused
 from holdfast.session.events import InputAccepted, TurnEnded, TurnStarted
 from holdfast.session.evolve_inputs import dedup_key, text_digest
+from holdfast.session.results import Accepted, Duplicate, OnlyAnAnswerWord
 from holdfast.session.state import Approval, Input, SessionState, Turn
 
 DELEGATE_HINT = "write to the session it works for; its prompts can be answered, and it can be cancelled"
-
-
-class Accepted(msgspec.Struct, frozen=True):
-    """The message is in; its turn will be this one, unless it joins the one before it."""
-
-    input: InputId
-    turn: TurnId
-
-
-class Duplicate(msgspec.Struct, frozen=True):
-    """It was here before: this is its turn."""
-
-    turn: TurnId
-
-
-class OnlyAnAnswerWord(msgspec.Struct, frozen=True):
-    """ "yes" is not an approval: these prompts stand, and this is how they are answered."""
-
-    approvals: tuple[ApprovalId, ...]
-    turn: TurnId
 
 
 _YES = ("y", "yes", "yep", "yeah", "ok", "okay", "k", "sure", "go", "go ahead", "do it", "proceed", "approve", "approved", "approve once")
@@ -56,7 +37,7 @@ def is_answer_word(text: str) -> bool:
     return re.sub(r"[\s.!?,'\"`*]+", " ", text.casefold()).strip() in _ANSWER_WORDS
 
 
-def accept_input(state: SessionState, command: AcceptInput, now: int) -> Decided:
+def accept_input(state: SessionState, command: AcceptInput, now: int) -> Decided[Accepted | Duplicate | OnlyAnAnswerWord]:
     ordinal = state.inputs + 1
     turn = turn_id(ordinal)
     if (flaw := _not_for_people(state, command)) is not None:
@@ -98,7 +79,7 @@ def accept_input(state: SessionState, command: AcceptInput, now: int) -> Decided
     return Decided((accepted, *closing), outcome=Accepted(accepted.input, turn))
 
 
-def _not_for_people(state: SessionState, command: AcceptInput) -> Decided | None:
+def _not_for_people(state: SessionState, command: AcceptInput) -> Decided[Accepted | Duplicate | OnlyAnAnswerWord] | None:
     """A delegate's session takes its one task, handed down with its authority; people answer its prompts, or cancel it."""
     handed_down = command.kind == "delegate" and command.context is not None
     is_delegates = state.parent is not None or state.session.startswith(f"{DELEGATE_CHANNEL}/")
@@ -125,7 +106,7 @@ def flaw_of_text(text: str) -> Refused | None:
     return None
 
 
-def _too_much(state: SessionState, command: AcceptInput) -> Decided | None:
+def _too_much(state: SessionState, command: AcceptInput) -> Decided[Accepted | Duplicate | OnlyAnAnswerWord] | None:
     if flaw := flaw_of_text(command.text):
         return Decided(refusal=flaw)
     if command.source is not None and len(command.source.quotes) > limits.QUOTES_MAX:
@@ -169,7 +150,7 @@ def _replaced(state: SessionState, command: AcceptInput, context: TurnContext, n
     )
 
 
-def start_turn(state: SessionState, command: StartTurn) -> Decided:
+def start_turn(state: SessionState, command: StartTurn) -> Decided[TurnId | None]:
     """The next turn takes the longest prefix of the queue with equal authority; nobody's message rides on another's."""
     if state.running is not None or not state.queued or state.carrying:
         return NOTHING

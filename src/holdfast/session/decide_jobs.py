@@ -5,6 +5,8 @@ What leaves the turn is the turn's own context, narrowed; what comes back is a m
 record can't be restored is said to have ended, and is reported to nobody.
 """
 
+from typing import Literal
+
 import msgspec
 
 from holdfast import limits
@@ -59,7 +61,7 @@ def submitting(state: SessionState, turn: Turn, context: TurnContext, call: Call
     return submitted, result_of_job(turn, msgspec.structs.replace(call, job=job, arguments=started.arguments))
 
 
-def end_job(state: SessionState, command: EndJob) -> Decided:
+def end_job(state: SessionState, command: EndJob) -> Decided[Literal["ended", "dropped"]]:
     """
     The end and its report, together: whoever comes second finds nothing to do.
 
@@ -75,7 +77,7 @@ def end_job(state: SessionState, command: EndJob) -> Decided:
     return Decided((ended, *_report(state, job, job.context, ended)), outcome="ended")
 
 
-def report_job(state: SessionState, command: ReportEndedJob) -> Decided:
+def report_job(state: SessionState, command: ReportEndedJob) -> Decided[None]:
     job = state.jobs.get(command.job)
     if job is None or job.ended is None or isinstance(job.context, LostContext):
         return NOTHING
@@ -136,7 +138,7 @@ def find_job(state: SessionState, job: JobId, audience: Audience | None, boundar
     return found if found is not None and is_seen(found, audience, boundary) else None
 
 
-def cancel_job(state: SessionState, command: CancelJob) -> Decided:
+def cancel_job(state: SessionState, command: CancelJob) -> Decided[Literal["over", "cancelled"]]:
     found = known_job(state, command.job) if command.may_all else find_job(state, command.job, command.audience, command.boundary)
     if found is None:
         return refused("unknown", f"there is no job {command.job}", hint="`holdfast jobs list` shows them")

@@ -26,10 +26,10 @@ from holdfast.session.recovery import Action, case_for, findings_of, turns_to_re
 from holdfast.session.state import CallStatus, Phase, SessionState, Turn
 
 
-def recover(state: SessionState, command: Recover) -> Decided:
+def recover(state: SessionState, command: Recover) -> Decided[tuple[tuple[TurnId, str], ...]]:
     """Settle what earlier drivers left in flight, by the lettered case of each turn."""
     events: list[SessionEvent] = []
-    letters: list[tuple[str, str]] = []
+    letters: list[tuple[TurnId, str]] = []
     for turn in turns_to_recover(state, command.epoch):
         if turn.loop == "foreign" and turn.cancelled_by is None:
             # Its driver is gone, and with it the loop: nobody else can make its next step.
@@ -79,7 +79,7 @@ def _given_up(turn: Turn, code: str, message: str) -> list[SessionEvent]:
     return [*settle_calls(turn, f"Not run: {message}."), ended]
 
 
-def record_compaction(state: SessionState, command: RecordCompaction) -> Decided:
+def record_compaction(state: SessionState, command: RecordCompaction) -> Decided[str]:
     if command.compactions != state.compactions or command.turns > len(state.view.entries):
         return refused("superseded", "what was summarised is no longer on the path", hint="plan again")
     if command.turns < 1:
@@ -97,7 +97,7 @@ def record_compaction(state: SessionState, command: RecordCompaction) -> Decided
     return Decided((compacted,), outcome="compacted")
 
 
-def record_turn_compaction(state: SessionState, command: RecordTurnCompaction) -> Decided:
+def record_turn_compaction(state: SessionState, command: RecordTurnCompaction) -> Decided[str]:
     turn = state.turns.get(command.turn)
     if turn is None or turn.phase not in (Phase.READY, Phase.CALLING_MODEL) or len(turn.own) < command.own_length:
         return refused("superseded", "what was summarised is no longer on the path", hint="plan again")
@@ -123,7 +123,7 @@ def delivery_id(state: SessionState, turn: TurnId, channel: str, part: str) -> s
     return "d-" + short_digest("delivery", state.instance, turn, channel, part)
 
 
-def queue_delivery(state: SessionState, command: QueueDelivery) -> Decided:
+def queue_delivery(state: SessionState, command: QueueDelivery) -> Decided[str | None]:
     delivery = delivery_id(state, command.turn, command.channel, command.part)
     if delivery in state.deliveries or delivery in state.delivered:
         return Decided(outcome=delivery)
@@ -131,7 +131,7 @@ def queue_delivery(state: SessionState, command: QueueDelivery) -> Decided:
     return Decided((queued,), outcome=delivery)
 
 
-def mark_delivery(state: SessionState, command: MarkDelivery) -> Decided:
+def mark_delivery(state: SessionState, command: MarkDelivery) -> Decided[None]:
     known = state.deliveries.get(command.delivery)
     if known is None:
         return NOTHING
@@ -144,7 +144,7 @@ def mark_delivery(state: SessionState, command: MarkDelivery) -> Decided:
             return Decided((DeliveryFailed(delivery=command.delivery, code=command.became, message=command.detail),))
 
 
-def close_life(state: SessionState, command: CloseLife) -> Decided:
+def close_life(state: SessionState, command: CloseLife) -> Decided[None]:
     """Nothing owed is carried over: open calls are in doubt or voided, prompts voided, queued inputs, deliveries and reminders listed but not run."""
     events: list[SessionEvent] = []
     for turn in state.turns.values():

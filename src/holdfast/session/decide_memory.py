@@ -7,7 +7,7 @@ from holdfast.session.memory import circle_of, may_see, recall_is_owed, recalled
 from holdfast.session.state import Phase, SessionState
 
 
-def record_recall(state: SessionState, command: RecordRecall) -> Decided:
+def record_recall(state: SessionState, command: RecordRecall) -> Decided[None]:
     turn = state.turns.get(command.turn)
     if turn is None or turn.phase is not Phase.READY or not recall_is_owed(turn):
         return NOTHING

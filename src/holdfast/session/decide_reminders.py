@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.errors import Refused, Unusable
-from holdfast.ids import InputId, ReminderId, TurnId, turn_id
+from holdfast.ids import InputId, TurnId, turn_id
 from holdfast.session.authority import Audience, LostContext, Principal, TurnContext, context_from_source, narrowed
 from holdfast.session.commands import CancelReminder, FireReminders, SetReminder
 from holdfast.session.decide_inputs import DELEGATE_HINT
@@ -17,6 +17,7 @@ from holdfast.session.decided import Decided, refused
 from holdfast.session.events import InputAccepted, ReminderCancelled, ReminderFired, ReminderSet, SessionEvent
 from holdfast.session.evolve_inputs import dedup_key
 from holdfast.session.evolve_reminders import REMINDER, circle_of, firing_key
+from holdfast.session.results import ReminderStanding
 from holdfast.session.schedule import Cron, Every, Passed, Schedule, iso_minute, passed
 from holdfast.session.schedule_reading import first_instant
 from holdfast.session.state import CallStatus, Reminder, SessionState
@@ -24,18 +25,11 @@ from holdfast.session.state import CallStatus, Reminder, SessionState
 OURSELVES = "holdfast"
 
 
-class IsSet(msgspec.Struct, frozen=True):
-    """It stands. `next_at` None: it was set before, and is over already."""
-
-    reminder: ReminderId
-    next_at: int | None
-
-
-def set_reminder(state: SessionState, command: SetReminder, now: int) -> Decided:
+def set_reminder(state: SessionState, command: SetReminder, now: int) -> Decided[ReminderStanding]:
     if (known := state.reminders.get(command.reminder)) is not None:
-        return Decided(outcome=IsSet(command.reminder, known.next_at))
+        return Decided(outcome=ReminderStanding(command.reminder, known.next_at))
     if command.reminder in state.reminders_over:
-        return Decided(outcome=IsSet(command.reminder, None))
+        return Decided(outcome=ReminderStanding(command.reminder, None))
     if (over := no_reminder(state)) is not None:
         return refused(over[0], over[1], hint=DELEGATE_HINT)
     if problem := _too_much(state, command):
@@ -64,7 +58,7 @@ def set_reminder(state: SessionState, command: SetReminder, now: int) -> Decided
         call=command.call,
         asserted_by=command.source.asserted_by if command.source is not None else None,
     )
-    return Decided((event,), outcome=IsSet(command.reminder, next_at))
+    return Decided((event,), outcome=ReminderStanding(command.reminder, next_at))
 
 
 def no_reminder(state: SessionState) -> tuple[str, str] | None:
@@ -79,7 +73,7 @@ def _anchored(schedule: Schedule, first: int) -> Schedule:
     return Every(schedule.seconds, first) if isinstance(schedule, Every) else schedule
 
 
-def _too_much(state: SessionState, command: SetReminder) -> Decided | None:
+def _too_much(state: SessionState, command: SetReminder) -> Decided[ReminderStanding] | None:
     try:
         size = len(command.text.encode())
     except UnicodeEncodeError:
@@ -133,7 +127,7 @@ def is_due(reminder: Reminder, now: int) -> bool:
     return reminder.next_at <= now
 
 
-def fire_reminders(state: SessionState, command: FireReminders, now: int) -> Decided:
+def fire_reminders(state: SessionState, command: FireReminders, now: int) -> Decided[tuple[TurnId, ...] | None]:
     """Each that is due becomes one input, however often it was missed; what lost its authority is cancelled instead, and says why."""
     events: list[SessionEvent] = []
     turns: list[TurnId] = []
@@ -201,7 +195,7 @@ def firing_text(reminder: Reminder, gone: Passed, now: int) -> str:
     return f"{reminder.text}{LATE}it was due at {iso_minute(reminder.next_at)}, and it is {iso_minute(now)}.{missed})"
 
 
-def cancel_reminder(state: SessionState, command: CancelReminder) -> Decided:
+def cancel_reminder(state: SessionState, command: CancelReminder) -> Decided[str]:
     known = state.reminders.get(command.reminder)
     over = state.reminders_over.get(command.reminder)
     if known is None and over is not None and command.circle in (None, (over.audience, over.boundary)):

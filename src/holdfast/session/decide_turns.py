@@ -33,7 +33,7 @@ from holdfast.session.turn_ids import find_turn
 S = CallStatus
 
 
-def start_model_call(state: SessionState, command: StartModelCall) -> Decided:
+def start_model_call(state: SessionState, command: StartModelCall) -> Decided[int | None]:
     turn = state.turns.get(command.turn)
     if turn is None or turn.phase is not Phase.READY or turn.loop == "foreign" or turn.answered or turn.failed:
         return NOTHING
@@ -62,7 +62,7 @@ def _failed(turn: Turn, code: str, message: str, hint: str | None = None) -> Tur
     return TurnEnded(turn=turn.turn, outcome="failed", code=code, message=message, hint=hint)
 
 
-def _dropped(state: SessionState, turn_id: TurnId, number: int, usage: Usage) -> Decided | None:
+def _dropped(state: SessionState, turn_id: TurnId, number: int, usage: Usage) -> Decided[Literal["dropped"]] | None:
     """An answer nobody waits for any more: say so, and why."""
     turn = state.turns.get(turn_id)
     if turn is not None and turn.model_call is not None and turn.model_call.number == number:
@@ -77,7 +77,7 @@ def _dropped(state: SessionState, turn_id: TurnId, number: int, usage: Usage) ->
     return Decided((ModelAnswerDropped(turn=turn_id, number=number, reason=reason, usage=usage),), outcome="dropped")
 
 
-def take_answer(state: SessionState, command: TakeAnswer) -> Decided:
+def take_answer(state: SessionState, command: TakeAnswer) -> Decided[Literal["dropped"] | None]:
     answer = command.answer
     if dropped := _dropped(state, command.turn, command.number, answer.usage):
         return dropped
@@ -133,7 +133,7 @@ def too_many_calls(turn: Turn, calls: tuple[CallMade, ...], policy: Policy) -> t
     return (*finished, _failed(turn, bound, message))
 
 
-def take_failure(state: SessionState, command: TakeFailure) -> Decided:
+def take_failure(state: SessionState, command: TakeFailure) -> Decided[Literal["dropped"] | None]:
     if dropped := _dropped(state, command.turn, command.number, Usage()):
         return dropped
     turn = state.turns[command.turn]
@@ -145,7 +145,7 @@ def take_failure(state: SessionState, command: TakeFailure) -> Decided:
     return Decided((failed, _failed(turn, command.kind, command.message, "send the message again when the cause is gone")))
 
 
-def park_turn(state: SessionState, command: ParkTurn) -> Decided:
+def park_turn(state: SessionState, command: ParkTurn) -> Decided[None]:
     turn = state.turns.get(command.turn)
     if turn is None or turn.phase is not Phase.RUNNING or not turn.only_waits or turn.is_half_settled:
         return NOTHING
@@ -154,14 +154,14 @@ def park_turn(state: SessionState, command: ParkTurn) -> Decided:
     return Decided((TurnParked(turn=turn.turn),))
 
 
-def resume_turn(state: SessionState, command: ResumeTurn) -> Decided:
+def resume_turn(state: SessionState, command: ResumeTurn) -> Decided[None]:
     turn = state.turns.get(command.turn)
     if turn is None or turn.phase is not Phase.PARKED or turn.waiting or turn.is_half_settled or turn.only_waits or state.running is not None:
         return NOTHING
     return Decided((TurnResumed(turn=turn.turn, epoch=command.epoch, after="pause"),))
 
 
-def end_turn(state: SessionState, command: EndTurn) -> Decided:
+def end_turn(state: SessionState, command: EndTurn) -> Decided[None]:
     turn = state.turns.get(command.turn)
     if turn is None:
         return NOTHING
@@ -183,7 +183,7 @@ def end_turn(state: SessionState, command: EndTurn) -> Decided:
     return NOTHING
 
 
-def fail_turn(state: SessionState, command: FailTurn) -> Decided:
+def fail_turn(state: SessionState, command: FailTurn) -> Decided[None]:
     turn = state.turns.get(command.turn)
     if turn is None:
         return NOTHING
@@ -224,7 +224,7 @@ def drop_call(turn: Turn, call: Call, text: str, dropped_as: DroppedAs = "cancel
     return events
 
 
-def cancel(state: SessionState, command: Cancel) -> Decided:
+def cancel(state: SessionState, command: Cancel) -> Decided[tuple[TurnId, ...] | None]:
     """Durable at once. What has not started never will; what has ends with its real outcome, and then the turn does."""
     queued = [each for each in state.queued if each.turn == command.turn]
     if queued:
@@ -259,13 +259,13 @@ def cancelling(turn: Turn, by: str, *, ended: CallId | None = None) -> list[Sess
     return events
 
 
-def _not_begun(queued: Input, command: Cancel) -> Decided:
+def _not_begun(queued: Input, command: Cancel) -> Decided[tuple[TurnId, ...] | None]:
     """A message that still waits in the queue: it is dropped, and its turn never begins."""
     if queued.context.requester != command.by and not command.may_all:
         return _may_not_cancel(command)
     return Decided((InputDropped(input=queued.input, reason=f"cancelled by {command.by}"),), outcome=(queued.turn,))
 
 
-def _may_not_cancel(command: Cancel) -> Decided:
+def _may_not_cancel(command: Cancel) -> Decided[tuple[TurnId, ...] | None]:
     message = f"{command.by} did not ask for what runs here, and may not cancel it"
     return Decided(refusal=Refused(message, code="no_authority", hint="the requester, the operator or an admin may"))

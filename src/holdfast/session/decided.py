@@ -1,27 +1,29 @@
-"""What deciding gives: events, and perhaps a refusal that goes with them."""
+"""The value that deciding a command gives: events, a result for the sender, and perhaps a refusal."""
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from holdfast.errors import Refused
 from holdfast.session.events import SessionEvent
 
+Result = TypeVar("Result", covariant=True)  # noqa: PLC0105  # the result of a command
 
-class Decided(msgspec.Struct, frozen=True):
+
+class Decided(msgspec.Struct, Generic[Result], frozen=True):
     """
-    `refusal` is raised once the events (an audit of the refused try, say) are durable; with no events, nothing is written.
+    `refusal` is raised once the events (an audit of the refused attempt, for example) are durable. Without events nothing is written.
 
-    `outcome` is what the command has to say to its sender, where the events alone don't.
+    `outcome` is the command's result for its sender, where the events alone do not say it.
     """
 
     events: tuple[SessionEvent, ...] = ()
     refusal: Refused | None = None
-    outcome: Any = None
+    outcome: Result = None  # type: ignore[assignment]  # most commands have no result
 
 
-NOTHING = Decided()
+NOTHING: Decided[None] = Decided()
 
 
-def refused(code: str, message: str, *, hint: str = "", events: tuple[SessionEvent, ...] = ()) -> Decided:
+def refused(code: str, message: str, *, hint: str = "", events: tuple[SessionEvent, ...] = ()) -> Decided[Any]:
     return Decided(events, Refused(message, code=code, hint=hint))

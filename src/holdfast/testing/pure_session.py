@@ -189,8 +189,7 @@ class PureSession:
         new = NewDelegate(agent="helper", session=name, instance=InstanceId(f"life of {name}"), tools=tuple(sorted(self.tools)))
         job = JOB if looked[0].background and self.state.turns[turn].loop == "ours" else None
         command = StartTool(turn=turn, looked=looked[0], policy=self.policy, grants=self.active_grants(), epoch=self.epoch, delegate=new, job=job)
-        run: int | None = self.do(command).decided[-1].outcome
-        return run
+        return self.do(command).of(command)
 
     def finish(self, turn: TurnId, call: CallId, run: int, outcome: CallOutcome = "ok", text: str | None = None) -> Committed:
         return self.do(FinishCall(turn=turn, call=call, run=run, outcome=outcome, text=self.tools_say if text is None else text))
@@ -207,8 +206,7 @@ class PureSession:
         proposed = self.proposed_grant(approval, option, more["answer_id"]) if option in SCOPES and self.keeps_grants else None
         command = AnswerApproval(approval=approval, option=option, by=by, grant=proposed.grant if proposed else None, **more)
         committed = self.do(command)
-        outcome = committed.decided[-1]
-        if proposed is not None and outcome.refusal is None and not outcome.outcome.again:
+        if proposed is not None and committed.refusal is None and not committed.of(command).again:
             self.grants[proposed.grant] = proposed
         return committed
 

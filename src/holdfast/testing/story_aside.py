@@ -19,8 +19,8 @@ from holdfast.session.commands import (
     ReportEndedJob,
     SetReminder,
 )
-from holdfast.session.decide_reminders import IsSet
 from holdfast.session.events import JobOutcome
+from holdfast.session.results import ReminderStanding
 from holdfast.session.schedule import Cron, Every, Once, Schedule
 from holdfast.testing.pure_session import LIFE, Stored, replay
 from holdfast.testing.story_reading import source_of, span_ms
@@ -49,7 +49,7 @@ class AsideSteps(Telling):
             model="demo",
         )
         outcome = self._do(command).decided[-1]
-        if isinstance(outcome.outcome, IsSet) and not outcome.events:
+        if isinstance(outcome.outcome, ReminderStanding) and not outcome.events:
             self._said.append(f"{self._words.name(outcome.outcome.reminder)} was set before")
 
     def step_fire(self) -> None:

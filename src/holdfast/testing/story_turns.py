@@ -20,9 +20,9 @@ from holdfast.session.commands import (
     TakeAnswer,
     TakeFailure,
 )
-from holdfast.session.decide_inputs import Duplicate, OnlyAnAnswerWord
 from holdfast.session.events import CallOutcome, DelegateOf, InputKind, Loop
 from holdfast.session.messages import ModelAnswer
+from holdfast.session.results import Duplicate, OnlyAnAnswerWord
 from holdfast.session.view import view_of
 from holdfast.testing.memory_items import item
 from holdfast.testing.pure_session import PureSession

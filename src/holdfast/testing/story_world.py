@@ -7,9 +7,9 @@ import msgspec
 from holdfast.ids import ApprovalId, TurnId
 from holdfast.session.authority import Audience
 from holdfast.session.commands import Cancel, Expire, Recover
-from holdfast.session.decide_answers import Answered
 from holdfast.session.policy import Policy, Rule
 from holdfast.session.recovery import CASES
+from holdfast.session.results import Answered
 from holdfast.testing.story_reading import BOUNDS, rule_of, span_ms
 from holdfast.testing.story_telling import Telling
 
@@ -89,8 +89,8 @@ class WorldSteps(Telling):
 
     def step_recover(self) -> None:
         before = len(self.pure.records)
-        committed = self.pure.do(Recover(epoch=self.pure.epoch))
-        for turn, letter in committed.decided[-1].outcome:
+        recover = Recover(epoch=self.pure.epoch)
+        for turn, letter in self.pure.do(recover).of(recover):
             self._said.append(f"{turn} is case {letter}: {next(case.sentence for case in CASES if case.letter == letter)}")
         self._say_events(before)
 

@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from holdfast.ids import ApprovalId
-from holdfast.session.decide_answers import _REFUSALS_JOURNALLED_MAX, Answered, answer_approval
+from holdfast.session.decide_answers import _REFUSALS_JOURNALLED_MAX, answer_approval
 from holdfast.session.events import AnswerRefused, ApprovalAnswered, ToolStarted
+from holdfast.session.results import Answered
 from holdfast.testing.pure_session import PureSession
 from holdfast.testing.scenarios import Teller
 

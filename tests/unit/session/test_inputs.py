@@ -10,12 +10,13 @@ from holdfast.ids import ApprovalId, InstanceId, TurnId
 from holdfast.session.authority import LostContext, MessageSource, TurnContext, context_from_source, narrowed
 from holdfast.session.commands import AcceptInput, CloseLife
 from holdfast.session.decide import commit
-from holdfast.session.decide_inputs import Accepted, Duplicate, OnlyAnAnswerWord, is_answer_word
+from holdfast.session.decide_inputs import is_answer_word
 from holdfast.session.events import InputAccepted, SessionBorn
 from holdfast.session.evolve import evolve, initial
 from holdfast.session.messages import Quote
 from holdfast.session.policy import Policy
 from holdfast.session.react import react
+from holdfast.session.results import Accepted, Duplicate, OnlyAnAnswerWord
 from holdfast.testing.pure_session import LIFE, SESSION, PureSession
 from holdfast.testing.scenarios import Teller
 

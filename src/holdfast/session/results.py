@@ -1,0 +1,42 @@
+"""The results of commands, for their senders: what a command led to where its events alone do not say it."""
+
+import msgspec
+
+from holdfast.ids import ApprovalId, CallId, InputId, ReminderId, TurnId
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The message is journalled. It belongs to this turn, unless it joins the turn before it."""
+
+    input: InputId
+    turn: TurnId
+
+
+class Duplicate(msgspec.Struct, frozen=True):
+    """The message was journalled before. This is its turn."""
+
+    turn: TurnId
+
+
+class OnlyAnAnswerWord(msgspec.Struct, frozen=True):
+    """A "yes" is not an approval. These prompts stand."""
+
+    approvals: tuple[ApprovalId, ...]
+    turn: TurnId
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """The answer is journalled, now or before. With `waiting`, siblings still need an answer, so nothing runs yet."""
+
+    turn: TurnId
+    call: CallId
+    option: str
+    waiting: bool
+    again: bool = False  # the very same answer was there already
+
+
+class ReminderStanding(msgspec.Struct, frozen=True):
+    """The reminder is set. `next_at` is None if it was set before and is over already."""
+
+    reminder: ReminderId
+    next_at: int | None

@@ -118,7 +118,7 @@ def _settings(home: Path) -> "tuple[Settings, list[Finding]]":
 
     try:
         settings = SettingsSource(home).now()
-        wrong = problems_of(settings)
+        wrong = problems_of(settings, home)
     except Unusable as exc:
         return Settings(), [Finding("settings", "problem", exc.message, exc.hint)]
     if wrong:

@@ -6,7 +6,6 @@ package, for names that libraries only try, and for what Python imports at its s
 """
 
 import json
-import os
 import subprocess
 import sys
 from importlib.metadata import packages_distributions
@@ -201,6 +200,6 @@ def test_a_program_that_tools_may_write_is_named_and_refused_where_scripts_do_no
 
 def test_a_link_to_the_workspace_is_the_workspace(cli: Cli) -> None:
     (cli.cwd / "bot.py").write_text(WRITES)
-    os.symlink(cli.cwd, cli.cwd.parent / "link")
+    (cli.cwd.parent / "link").symlink_to(cli.cwd)
     said = run(cli, "--json", "--app", str(cli.cwd.parent / "link" / "bot.py") + ":ops", "send", "ops/a", "what time is it?")
     assert "keep the two apart" in said.stderr

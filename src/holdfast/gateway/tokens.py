@@ -246,7 +246,8 @@ class TokenBook:
                 raise Refused(f"there is a token {name!r} already, of {known.person}", code="exists", hint=f"`holdfast tokens revoke {name}` first")
             if sum(not _is_over(each, now) for each in state.tokens.values()) >= TOKENS_MAX:
                 raise Refused(f"{TOKENS_MAX} tokens live already", code="too_many", hint="revoke some")
-            return (added,)
+            old = [each.name for each in state.tokens.values() if each.way == CODE and _is_over(each, now)]  # nobody would list or revoke them
+            return (*(TokenRevoked(name=each, by=by) for each in old if each != name), added)
 
         await self._home.choose(choose)
         return token, added

@@ -34,10 +34,22 @@ def become(name: str) -> None:
     os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
     os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
     os.umask(0o077)
+    _check_program(name)
     for variable in [each for each in os.environ if each.startswith(("SUDO_", "XDG_", "DBUS_", "SSH_"))]:
         del os.environ[variable]  # of whoever started it
     os.environ |= {"HOME": user.pw_dir, "USER": name, "LOGNAME": name}
     _enter(Path(user.pw_dir) / WORKSPACE)
+
+
+def _check_program(name: str) -> None:
+    """Parts of it are read later, and would be missing then."""
+    for path in (os.__file__, __file__):
+        if not os.access(path, os.R_OK):
+            raise Unusable(
+                f"{name} can't read this program: {path}",
+                code="missing_part",
+                hint="install it where every user can read it: `python3 -m venv /opt/holdfast`, then `/opt/holdfast/bin/pip install ...`",
+            )
 
 
 def _user(name: str) -> pwd.struct_passwd:
@@ -68,7 +80,7 @@ def unit(name: str) -> str:
     True
     """
     program = _program()
-    lies_at_home = program.startswith(_HOMES) or sys.prefix.startswith(_HOMES)
+    lies_at_home = any(each.startswith(_HOMES) for each in (program, sys.prefix, sys.base_prefix))
     protect_home = (
         ["# The program lies below a home; install it below /opt or /usr, and write yes here.", "ProtectHome=read-only"]
         if lies_at_home

@@ -155,6 +155,12 @@ def test_settings_that_name_no_way_are_refused_with_the_line(cli: Cli, text: str
     assert (refused.code, "line 2" in refused.json["error"]["message"]) == (2, True)
 
 
+def test_settings_that_nobody_could_answer_under_are_named(cli: Cli) -> None:
+    consent(cli, "channels")
+    checked = cli("--json", "config", "check")
+    assert (checked.code, "no channel can answer" in checked.json["problems"][0]) == (1, True)
+
+
 def test_config_and_doctor_say_what_counts(cli: Cli) -> None:
     shown = cli.json("config", "show")["settings"]["approvals"]["consent"]
     assert shown == ["script", "terminal", "page", "channels"]

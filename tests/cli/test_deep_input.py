@@ -17,7 +17,7 @@ def deep(depth: int) -> str:
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_a_script_says_file_and_line(cli: Cli, depth: int) -> None:
     path = cli.cwd / "deep.jsonl"
-    path.write_text('{"say": "one"}\n{"call": [{"tool": "now", "args": {"x": %s}, "id": "c1"}]}\n' % deep(depth))
+    path.write_text('{"say": "one"}\n{"call": [{"tool": "now", "args": {"x": ' + deep(depth) + '}, "id": "c1"}]}\n')
     refused = cli("--json", "send", "ops/api", "go", "--model", f"script:{path}")
     assert refused.code == 2, refused
     assert "deep.jsonl, line 2" in refused.json["error"]["message"]
@@ -26,7 +26,7 @@ def test_a_script_says_file_and_line(cli: Cli, depth: int) -> None:
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_new_arguments_are_refused(cli: Cli, depth: int) -> None:
     asked = cli.ask()
-    refused = cli.answer(asked, "edit", "--arguments", '{"command": %s}' % deep(min(depth, 40_000)))
+    refused = cli.answer(asked, "edit", "--arguments", '{"command": ' + deep(min(depth, 40_000)) + "}")
     assert (refused.code, refused.json["error"]["code"]) == (2, "malformed")
     assert cli.json("approvals", "show", asked["id"])["state"] == "requested"
 
@@ -34,7 +34,10 @@ def test_new_arguments_are_refused(cli: Cli, depth: int) -> None:
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_an_import_skips_the_line_and_names_it(cli: Cli, depth: int) -> None:
     path = cli.cwd / "old.jsonl"
-    lines = ['{"type": "session", "version": 3, "id": "s"}', '{"type": "message", "id": "a", "message": {"role": "user", "content": %s}}' % deep(depth)]
+    lines = [
+        '{"type": "session", "version": 3, "id": "s"}',
+        '{"type": "message", "id": "a", "message": {"role": "user", "content": ' + deep(depth) + "}}",
+    ]
     path.write_text("\n".join([*lines, '{"type": "message", "id": "b", "message": {"role": "user", "content": "hello"}}']))
     ran = cli("--json", "sessions", "import", str(path), "--as", "alice")
     assert "Traceback" not in ran.err

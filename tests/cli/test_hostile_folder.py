@@ -203,3 +203,16 @@ def test_a_link_to_the_workspace_is_the_workspace(cli: Cli) -> None:
     (cli.cwd.parent / "link").symlink_to(cli.cwd)
     said = run(cli, "--json", "--app", str(cli.cwd.parent / "link" / "bot.py") + ":ops", "send", "ops/a", "what time is it?")
     assert "keep the two apart" in said.stderr
+
+
+def test_the_folder_of_the_script_is_not_searched_either(cli: Cli) -> None:
+    """As in ~/.local/bin, which many programs write to."""
+    folder = cli.cwd.parent / "bin"
+    folder.mkdir()
+    (folder / "holdfast").write_text(SCRIPT.read_text())
+    (folder / "holdfast").chmod(0o755)
+    said = f"open({str(cli.cwd.parent / 'imported.txt')!r}, 'a').write(__name__ + '\\n')\n"
+    for name in ("apsw", "tree_sitter", "blake3", "secrets", "asyncio", "uvicorn", "msgspec"):
+        (folder / f"{name}.py").write_text(said)
+    run(cli, "send", "notes", "what time is it?", command=(str(folder / "holdfast"),))
+    assert {"apsw", "tree_sitter", "blake3", "secrets", "uvicorn"}.isdisjoint(imported(cli))

@@ -53,6 +53,18 @@ def test_a_code_is_printed_to_a_file_of_mode_0600_alone(gateway: Gateway, mode: 
         served.stop()
 
 
+def test_a_script_that_starts_a_server_gets_no_code_where_scripts_do_not_count(gateway: Gateway) -> None:
+    gateway.settings('[approvals]\nconsent = ["terminal", "page"]\n')
+    path = gateway.work / "out.txt"
+    path.touch(mode=0o600)
+    with path.open("w") as out:
+        served = Served(gateway, out)
+    try:
+        assert "#code=" not in printed(path)
+    finally:
+        served.stop()
+
+
 def test_a_code_is_printed_to_no_pipe(gateway: Gateway) -> None:
     gateway.start()
     assert "#code=" not in json.dumps(gateway.said)

@@ -106,6 +106,8 @@ def problems_of(settings: "Settings", home: Path) -> list[str]:
 
     models, tools = LazyModels(), LazyTools((), settings, program=program_of(home, [], here=None))
     problems = []
+    if set(settings.consent) == {"channels"}:
+        problems.append("approvals.consent names channels alone, and no channel can answer: every prompt would stand until it expires")
     known = list(tools.names())
     for name, spec in settings.agents().items():
         for tool in spec.tools:

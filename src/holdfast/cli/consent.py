@@ -27,14 +27,21 @@ def at_a_terminal() -> bool:
         return False
 
 
+def is_a_person(home: Path) -> bool:
+    """Whether this command counts as a person's: each does where scripts count, elsewhere only one in a terminal."""
+    from holdfast.settings import SettingsSource
+
+    return "script" in SettingsSource(home).now().consent or at_a_terminal()
+
+
 def require_person(what: str, home: Path) -> None:
     """For commands that carry consent other than answers: refused to tools, and to scripts where settings do not count them."""
     from holdfast.settings import SettingsSource
 
     refuse_tools(what)
-    consent = SettingsSource(home).now().consent
-    if "script" in consent or at_a_terminal():
+    if is_a_person(home):
         return
+    consent = SettingsSource(home).now().consent
     raise Refused(
         f"{what} carries a person's consent, and needs a terminal here: approvals.consent is {', '.join(consent)}",
         code="no_authority",

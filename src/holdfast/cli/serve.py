@@ -157,9 +157,10 @@ async def _code(options: Options, asserted: str | None) -> int:
 
 async def _say(options: Options, serving: "Serving", person: str, standing: "tuple[object, ...]") -> None:
     """Once the socket is ours: whoever opens the address now waits a moment at most."""
+    from holdfast.cli.consent import is_a_person
     from holdfast.cli.private_output import is_private
 
-    private = is_private()
+    private = is_private() and is_a_person(home_of(options))
     address = await serving.page_address(person, by=person) if private else f"{serving.address}/"
     hint = None if private else f"`{options.typed('serve code')}` gives the page's code, in a terminal"
     if options.out.json:

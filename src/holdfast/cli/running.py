@@ -49,19 +49,19 @@ def home_of(options: Options) -> Path:
     except (FileNotFoundError, NotADirectoryError):
         return home
     except PermissionError:
-        raise _anothers(home, "is in a folder that you may not enter", "its owner") from None
+        raise _anothers(home, "is in a folder that you may not enter", "OWNER", code="not_permitted") from None
     if owner != os.geteuid():
-        raise _anothers(home, f"belongs to {_login(owner)}, and you are {_login(os.geteuid())}", _login(owner))
+        raise _anothers(home, f"belongs to {_login(owner)}, and you are {_login(os.geteuid())}", _login(owner), code="unsafe_path")
     return home
 
 
-def _anothers(home: Path, why: str, owner: str) -> Refused:
+def _anothers(home: Path, why: str, owner: str, *, code: str) -> Refused:
     """A home that is served by a user of its own is used over HTTP: there a person proves who they are, and here they could not."""
-    sudo = f"sudo -u {owner} holdfast --home {quote(str(home))} serve code --as YOU" if owner != "its owner" else "`holdfast serve code --as YOU`"
+    command = f"sudo -u {owner} holdfast --home {quote(str(home))} serve code --as YOU"
     return Refused(
         f"{home} {why}",
-        code="unsafe_path",
-        hint=f"if it is served for you, answer on its page: `{sudo}`, run by whoever looks after it, gives the way in; else name a home of yours with --home",
+        code=code,
+        hint=f"if it is served for you, answer on its page: `{command}`, run by whoever looks after it, gives the way in; else name a home of yours with --home",
     )
 
 

@@ -136,7 +136,7 @@ def test_a_folder_that_settings_name_is_the_only_one(hostile: Cli) -> None:
 
 BOT = """
 import helper
-import holdfast, secrets, json, uuid
+import holdfast, pkgutil, secrets, json, uuid
 import helpers.deep
 
 @holdfast.tool(mode="auto")
@@ -144,7 +144,7 @@ def status() -> str:
     import later
     import colorsys
     try:
-        import orjson_that_nobody_has
+        pkgutil.resolve_name("stranger")  # a library that tries a module which nobody has installed
     except ImportError:
         pass
     return f"{helper.WORD} {helpers.deep.WORD} {later.WORD} {colorsys.__file__}"
@@ -160,6 +160,7 @@ def test_an_app_finds_its_own_modules_and_shadows_nobody_elses(hostile: Cli, app
         subprocess.run(["rm", "-rf", hostile.cwd / name], check=True)
     (hostile.cwd / "bot.py").write_text(BOT)
     (hostile.cwd / "helper.py").write_text("import helpers.deep\nWORD = 'one'\n")
+    (hostile.cwd / "stranger.py").write_text((hostile.cwd / "apsw.py").read_text())
     (hostile.cwd / "later.py").write_text("WORD = 'three'\n")
     (hostile.cwd / "helpers").mkdir()  # without __init__.py
     (hostile.cwd / "helpers" / "deep.py").write_text("WORD = 'two'\n")

@@ -217,3 +217,15 @@ def test_the_folder_of_the_script_is_not_searched_either(cli: Cli) -> None:
         (folder / f"{name}.py").write_text(said)
     run(cli, "send", "notes", "what time is it?", command=(str(folder / "holdfast"),))
     assert {"apsw", "tree_sitter", "blake3", "secrets", "uvicorn"}.isdisjoint(imported(cli))
+
+
+def test_a_command_that_begins_nothing_finds_no_tools_for_the_first_time(hostile: Cli) -> None:
+    """`resume`, `approvals answer` and `doctor` in a stranger's folder: settings name `bot:status`, and nobody has loaded it yet."""
+    hostile.settings('[agents.ops]\nmodel = "demo"\ntools = ["bot:status"]\n')
+    elsewhere = hostile.cwd.parent / "elsewhere"
+    elsewhere.mkdir()
+    words = [str(SCRIPT), "--json", "send", "ops/a", "hello", "--no-wait"]
+    subprocess.run(words, cwd=elsewhere, env=hostile.env, capture_output=True, check=True)
+    for command in (("resume",), ("resume", "ops/a"), ("approvals", "answer", "a-x", "deny"), ("doctor",), ("config", "check")):
+        run(hostile, "--json", *command)
+        assert (imported(hostile), (hostile.home / "programs.json").exists()) == ([], False), command

@@ -20,9 +20,10 @@ class Given(NamedTuple):
     program: "Program"
 
 
-def agents_of(app: str | None, home: Path) -> Given:
+def agents_of(app: str | None, home: Path, *, here: str | None = None) -> Given:
+    """`here` is for a command that begins something: tools that settings name may be found there for the first time."""
     if app is None:
-        return Given([], [], None, program_of(home, [], here=os.getcwd()))  # noqa: PTH109
+        return Given([], [], None, program_of(home, [], here=here))
     from holdfast.home import specs_from_agents
 
     module, attribute, folder = _parts(app)

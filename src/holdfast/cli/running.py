@@ -85,7 +85,7 @@ async def making_service(options: Options, *, lasting: bool = False) -> "AsyncGe
     from holdfast.wiring import open_service
 
     options.drives = True
-    given = agents_of(options.app, home_of(options))
+    given = agents_of(options.app, home_of(options), here=os.getcwd())  # noqa: PTH109
     _warn_of_unknown_tools(options, given)
     async with open_service(home_of(options), **_wired(given), lasting=lasting) as service:
         yield service

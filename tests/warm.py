@@ -201,7 +201,7 @@ def _become(request: dict[str, Any], fds: Sequence[int]) -> NoReturn:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
-    sys.path[0] = request["cwd"]
+    del sys.path[0]  # the folder that this process was started in
     sys.argv = ["holdfast", *request["words"]]
     from holdfast.cli.main import main
 

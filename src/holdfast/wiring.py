@@ -33,6 +33,7 @@ from holdfast.settings.values import DELEGATE_NAME_HINT, is_delegate_name
 
 if TYPE_CHECKING:
     from holdfast.adapters.models.catalogue import Catalogue
+    from holdfast.adapters.tools.program import Program
     from holdfast.adapters.tools.spare import SpareLauncher
     from holdfast.adapters.tools.toolbox import Toolbox
     from holdfast.runtime.pruning import Old
@@ -124,7 +125,9 @@ class LazyTools:
         delegates: Sequence[str] = (),
         now_ms: Callable[[], int] | None = None,
         lasting: bool = False,
+        program: "Program | None" = None,
     ) -> None:
+        self._program = program  # where tools that settings name as module:attribute are loaded from; None: installed ones only
         self._given = given
         self._lasting = lasting  # a launcher is kept ready, from the first command on
         self._spare: SpareLauncher | None = None
@@ -156,9 +159,10 @@ class LazyTools:
         if ":" not in name:
             return box.get(name)
         if name not in self._loaded:
+            from holdfast.adapters.tools.program import Program
             from holdfast.adapters.tools.toolbox import load_tool
 
-            self._loaded[name] = load_tool(name, self._builtins)
+            self._loaded[name] = load_tool(name, self._builtins, self._program or Program())
         return self._loaded[name]
 
     def names(self) -> Sequence[str]:
@@ -199,6 +203,7 @@ async def open_service(
     tools: Sequence[Tool] = (),
     models: LazyModels | None = None,
     lasting: bool = False,
+    program: "Program | None" = None,
 ) -> "AsyncGenerator[Service, None]":
     """
     A service on the home at `home`. With `create` False a home that is not there is refused as `no_home`; see also `existing_store`.
@@ -215,7 +220,8 @@ async def open_service(
     delegates = delegates_of(specs.values())  # what is wrong with them is said before a home is made, or opened
     store = await _store(home, settings, create=create)
     memory = SqliteMemory(home / MEMORY, store.memory_key)
-    box = LazyTools(tools, settings, memory, delegates=delegates, lasting=lasting)
+    program = program or _named_program(home, settings)
+    box = LazyTools(tools, settings, memory, delegates=delegates, lasting=lasting, program=program)
     world = World(
         store=store,
         models=models or LazyModels(),
@@ -230,13 +236,14 @@ async def open_service(
         agents=specs,
         default_agent=agents[0].name if agents else settings.default_agent,
         policy=lambda: source.now().policy(),
-        channels=lambda: _channels(source.now()),
+        channels=lambda: _channels(source.now(), home),
         compaction=lambda: source.now().compaction(),
         folder_identity=folder_identity,
         home=str(home),
         secrets=settings.secret_values(os.environ, beside=SECRETS),
         tool_timeout_seconds=settings.tool_timeout_seconds,
         jobs=JobFiles(home, store.job_key),
+        code_folders=lambda workspace: _code_within(program, workspace),
     )
     try:
         async with Service(world) as service:
@@ -245,7 +252,20 @@ async def open_service(
         box.close()
 
 
-def _channels(settings: Settings) -> Mapping[str, Channel]:
+def _named_program(home: Path, settings: Settings) -> "Program":
+    """For a program that embeds us: its own modules are on its own path, and settings may name one folder more."""
+    from holdfast.adapters.tools.program import Program
+
+    return Program([str(home / settings.tools_folder)] if settings.tools_folder else [])
+
+
+def _code_within(program: "Program", workspace: str) -> tuple[str, ...]:
+    from holdfast.adapters.tools.program import is_within
+
+    return tuple(each for each in program.used if is_within(each, workspace))
+
+
+def _channels(settings: Settings, home: Path) -> Mapping[str, Channel]:
     """Whoever is to be told that something waits."""
     notify = settings.notify
     if notify is None:
@@ -258,7 +278,7 @@ def _channels(settings: Settings) -> Mapping[str, Channel]:
     else:
         from holdfast.adapters.channels.command import CommandChannel
 
-        channel = CommandChannel(notify.command or ())
+        channel = CommandChannel(notify.command or (), folder=str(home))
     return {channel.name: channel}
 
 

@@ -21,7 +21,9 @@ from typing import Any, TextIO, TypeVar
 import httpx
 import pytest
 
-from holdfast.gateway.tokens import TokenBook
+from holdfast.cli.identity import login
+from holdfast.gateway.codes import new_code
+from holdfast.gateway.tokens import SCOPES, TokenBook
 from holdfast.runtime.reports import ApprovalReport
 from holdfast.runtime.service import Service
 from holdfast.session.authority import MessageSource
@@ -109,6 +111,7 @@ class Gateway:
         self._out: TextIO | None = None
         self.port = 0
         self.said: dict[str, Any] = {}
+        self._code: str | None = None
         self.log = folder / "serve.log"
         self._clients: list[httpx.Client] = []
 
@@ -188,6 +191,7 @@ class Gateway:
         line = self._out.readline()
         assert line, self.log.read_text()
         self.said = json.loads(line)
+        self._code = None
         self.port = int(self.said["url"].rpartition(":")[2])
         until(self._is_ready if ready else self._is_alive, "the server to be ready")
         return self
@@ -217,7 +221,12 @@ class Gateway:
 
     @property
     def code(self) -> str:
-        return str(self.said["page"].partition("#code=")[2])
+        """As `holdfast serve code` gives it: one for each start of the server."""
+        if self._code is None:
+            self._code = self.elsewhere(
+                lambda service: new_code(TokenBook(service.home), person=login(), scopes=SCOPES, by=login(), now=service.world.clock.now_ms())
+            )
+        return self._code
 
     def kill(self) -> None:
         """kill -9 of the server, and of nobody else."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-from contextlib import suppress
 from typing import Any, cast
 
 import httpx
@@ -11,7 +10,6 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import Busy, CannotDrive, Fenced, HoldfastError, InDoubt, NewerVersion, NotSaved, Refused, Superseded, Takeover, Unusable
-from holdfast.gateway.codes import CODE_SECONDS, Codes, Offer
 from holdfast.gateway.guard import Guard, allowed_hosts
 from holdfast.gateway.problems import problem_of, redacted
 from holdfast.gateway.rates import Rate
@@ -229,36 +227,6 @@ def test_a_code_is_exchanged_once(gateway: Gateway) -> None:
     assert (again.status_code in {401, 429}, "token" in again.json()) == (True, False)
     journal = "".join(path.read_text() for path in gateway.home.rglob("*.jsonl"))
     assert given.json()["token"] not in journal
-
-
-def test_a_code_lives_ten_minutes() -> None:
-    codes, offer = Codes(), Offer(person="alice", scopes=("read",), audience="personal", by="alice")
-    assert codes.take(codes.new(offer, now=0), now=CODE_SECONDS * 1000 - 1) == offer
-    assert codes.take(codes.new(offer, now=0), now=CODE_SECONDS * 1000) is None
-    late = codes.new(offer, now=0)
-    assert codes.take(late, now=CODE_SECONDS * 1000) is None
-    assert codes.take(late, now=0) is None
-
-
-def test_a_code_that_no_token_could_be_made_of_is_as_good_as_before_and_no_longer() -> None:
-    codes, offer = Codes(), Offer(person="alice", scopes=("read",), audience="personal", by="alice")
-
-    def fail(code: str, now: int) -> Offer | None:
-        """Somebody takes it while the home can't be written. Returns what others could take meanwhile."""
-        meanwhile: Offer | None = offer
-        with suppress(NotSaved), codes.taken(code, now=now):
-            meanwhile = codes.take(code, now=now)
-            raise NotSaved("the disk is full")
-        return meanwhile
-
-    code = codes.new(offer, now=0)
-    assert fail(code, 1) is None
-    with codes.taken(code, now=2) as given:
-        assert given == offer
-    assert codes.take(code, now=2) is None
-    late = codes.new(offer, now=0)
-    fail(late, CODE_SECONDS * 1000)
-    assert codes.take(late, now=0) is None
 
 
 def test_rates_refill_over_time() -> None:

@@ -15,6 +15,7 @@ import pytest
 from holdfast.errors import Refused
 from holdfast.gateway import protocol
 from holdfast.gateway.board import Board
+from holdfast.gateway.context import GatewaySettings
 from holdfast.gateway.inbox import Inbox
 from holdfast.gateway.problems import status_of
 from holdfast.gateway.streams import Streams
@@ -425,10 +426,45 @@ def test_a_connection_is_used_for_many_requests_whatever_their_pieces(shared: Ga
             assert connection.recv(65536).startswith(b"HTTP/1.1 204")
 
 
+def test_two_tokens_can_not_fill_all_streams() -> None:
+    """Neither two tokens of one person nor two of two people: others still get one, and each refusal says whose bound it is."""
+
+    async def story() -> None:
+        none: Any = None
+        settings = GatewaySettings()
+        bounds = (settings.streams_per_token_max, settings.streams_per_person_max, settings.streams_max)
+        assert bounds[0] < bounds[1] <= bounds[2] // 4
+        streams = Streams(none, none, none, streams_max=40, streams_per_token_max=5, streams_per_person_max=10)
+        tail = Tail(SessionId("ops/api"), asyncio.Semaphore(), none)
+
+        def bearer(name: str, person: str) -> Bearer:
+            return Bearer.of(TokenAdded(name=name, digest=name, person=person, scopes=("read",), audience="personal", expires_at=None, by="a"))
+
+        with contextlib.ExitStack() as stack:
+
+            def fill(name: str, person: str) -> tuple[int, str]:
+                for count in range(41):
+                    try:
+                        stack.enter_context(streams.hold(Follower(tail, bearer(name, person), 0)))
+                    except Refused as exc:
+                        return (count, exc.message) if status_of(exc) == 429 else (-1, exc.code)
+                raise AssertionError("no bound")
+
+            assert fill("a1", "alice") == (5, "this token has 5 streams open already")
+            assert fill("b1", "bob") == (5, "this token has 5 streams open already")
+            assert fill("a2", "alice") == (5, "this token has 5 streams open already")
+            assert fill("a3", "alice") == (0, "alice has 10 streams open already")
+            assert [fill(f"c{each}", f"carol{each}")[0] for each in range(6)] == [5, 5, 5, 5, 5, 0]
+            assert fill("d1", "dan") == (0, "40 streams are open already")
+        assert (len(streams), streams._of_token, streams._of_person) == (0, {}, {})
+
+    asyncio.run(story())
+
+
 def test_more_streams_than_one_token_may_have_are_refused() -> None:
     async def story() -> None:
         none: Any = None
-        streams = Streams(none, none, none, streams_max=3, streams_per_token_max=2)
+        streams = Streams(none, none, none, streams_max=3, streams_per_token_max=2, streams_per_person_max=3)
         tail = Tail(SessionId("ops/api"), asyncio.Semaphore(), none)
         one, other = (
             Bearer.of(TokenAdded(name=name, digest=name, person="alice", scopes=("read",), audience="personal", expires_at=None, by="a"))

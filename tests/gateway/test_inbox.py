@@ -287,7 +287,7 @@ def test_streams_end_when_nobody_can_say_any_more_whether_their_tokens_live(monk
     async def story() -> None:
         book: Any = Book()
         none: Any = None
-        streams = Streams(book, none, lambda: 0, streams_max=9, streams_per_token_max=9)
+        streams = Streams(book, none, lambda: 0, streams_max=9, streams_per_token_max=9, streams_per_person_max=9)
         inbox = Inbox(Board(), bearer(), None)
         with streams.hold(inbox):
             await streams.look()
@@ -306,7 +306,7 @@ def test_streams_end_when_nobody_can_say_any_more_whether_their_tokens_live(monk
 async def moving(service: Service) -> AsyncGenerator[Inboxes, None]:
     """Inboxes that move by notices alone: nobody looks after them once a second."""
     none: Any = None
-    inboxes = Inboxes(service, Streams(none, none, none, streams_max=9, streams_per_token_max=9))
+    inboxes = Inboxes(service, Streams(none, none, none, streams_max=9, streams_per_token_max=9, streams_per_person_max=9))
     async with asyncio.TaskGroup() as group:
         running = group.create_task(inboxes.run())
         try:

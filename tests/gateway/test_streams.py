@@ -350,7 +350,7 @@ def test_who_follows_a_name_that_was_used_before_is_told_nothing_of_its_earlier_
         name, none = SessionId("ops/api"), cast(Any, None)
         async with open_in_memory() as home:
             service = home.service
-            tails = Tails(service, Streams(none, none, none, streams_max=9, streams_per_token_max=9))
+            tails = Tails(service, Streams(none, none, none, streams_max=9, streams_per_token_max=9, streams_per_person_max=9))
 
             async def begin(person: str) -> InstanceId | None:
                 await service.send(name, f"the word of {person}", source=MessageSource.local(person))

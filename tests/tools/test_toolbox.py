@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.adapters.tools.now import now
+from holdfast.adapters.tools.program import Program
 from holdfast.adapters.tools.python import tool
 from holdfast.adapters.tools.questions import ask_person
 from holdfast.adapters.tools.toolbox import Toolbox, builtin_tools, load_tool
@@ -64,11 +65,11 @@ def test_a_toolbox_finds_by_name_and_refuses_doubles() -> None:
 def test_tools_are_loaded_by_the_names_of_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bot", sys.modules[__name__])
     builtins = builtin_tools()
-    assert load_tool("bot:helper", builtins) is helper
-    assert load_tool("shell", builtins).definition.name == "shell"
+    assert load_tool("bot:helper", builtins, Program()) is helper
+    assert load_tool("shell", builtins, Program()).definition.name == "shell"
     for name in ("shel", "no_such_module:x", "bot:none", "bot:sys"):
         with pytest.raises(Unusable) as refused:
-            load_tool(name, builtins)
+            load_tool(name, builtins, Program())
         assert refused.value.hint
 
 
@@ -78,7 +79,7 @@ def test_a_module_that_can_not_be_imported_is_told_of_and_ends_nothing(tmp_path:
     (tmp_path / "broken_bot.py").write_text(body)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(Unusable, match="'broken_bot:x'") as refused:
-        load_tool("broken_bot:x", builtin_tools())
+        load_tool("broken_bot:x", builtin_tools(), Program())
     assert refused.value.hint
 
 
@@ -86,7 +87,7 @@ def test_what_is_wrong_with_a_tool_is_told_in_its_own_words(tmp_path: Path, monk
     (tmp_path / "untyped_bot.py").write_text("import holdfast\n\n@holdfast.tool\ndef x(a): ...\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(Unusable, match="parameter 'a' of x has no type"):
-        load_tool("untyped_bot:x", builtin_tools())
+        load_tool("untyped_bot:x", builtin_tools(), Program())
 
 
 def test_the_time_is_told(place: Any, run: Any) -> None:

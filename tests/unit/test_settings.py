@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.adapters.tools.toolbox import builtin_tools
 from holdfast.errors import Unusable
+from holdfast.limits import JSON_DEPTH_MAX
 from holdfast.ports.tools import BUILTIN_TOOLS
 from holdfast.runtime.world import AgentSpec
 from holdfast.session.authority import Audience
@@ -237,7 +238,7 @@ def test_all_problems_are_said_at_once_in_the_order_of_the_file() -> None:
 def test_a_long_list_of_problems_is_bounded() -> None:
     error = refusal("[serve]\n" + "".join(f"x{number} = 1\n" for number in range(100)))
     assert error.message.count("\n") == 20
-    assert error.message.endswith("and 80 more")
+    assert error.message.endswith("and more")
 
 
 @pytest.mark.parametrize(
@@ -576,3 +577,48 @@ def test_delegates_that_can_not_be_called_are_told_by_line(delegates: str, said:
     with pytest.raises(Unusable) as wrong:
         settings_from_toml(f"[agents.ops]\ndelegates = {delegates}\n[agents.helper]\n".encode())
     assert said in wrong.value.message
+
+
+# --- deep, and much of it ------------------------------------------------------------------------------------------------
+
+_DEEP = 20_000
+_MUCH = {
+    "keys with dots": (b"a" + b".a" * _DEEP + b" = 1", 1),
+    "keys with dots in quotes": (b"[serve]\nport = 1\n'a'" + b".'a'" * 12_000 + b" = 1", 3),
+    "a header with dots": (b"\n[a" + b".a" * _DEEP + b"]", 2),
+    "arrays": (b"a = " + b"[" * _DEEP + b"]" * _DEEP, 1),
+    "arrays that are never closed": (b"a = " + b"[" * _DEEP, 1),
+    "inline tables": (b"[serve]\nport = " + b"{a=" * 10_000 + b"1" + b"}" * 10_000, 2),
+    "dots in an inline table": (b"[serve]\nport = {" + b"a." * _DEEP + b"a=1}", 2),
+    "arrays in inline tables": (b"[serve]\nport = " + b"{a=[" * 5_000 + b"]}" * 5_000, 2),
+    "tables just too deep": (b"[a" + b".a" * JSON_DEPTH_MAX + b"]", 1),
+}
+
+
+@pytest.mark.parametrize("name", _MUCH)
+def test_deep_nesting_is_an_error_with_its_line(name: str) -> None:
+    """19: no RecursionError, and no minutes of work; the same bound as for JSON."""
+    data, line = _MUCH[name]
+    with pytest.raises(Unusable, match=f"line {line}: is nested deeper than {JSON_DEPTH_MAX}") as refused:
+        settings_from_toml(data)
+    assert (refused.value.code, refused.value.line) == ("settings", line)
+
+
+@pytest.mark.parametrize("text", ['[serve]\nhosts = ["' + "a." * 100 + 'org"]', "# " + "[" * 200 + "." * 200, "[serve]\nport = 1 # a" + ".a" * 99])
+def test_dots_and_brackets_in_texts_and_comments_are_no_nesting(text: str) -> None:
+    settings_from_toml(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        (b'["' + b"a" * 30_000 + b'"]\n' + b"".join(b"k%d = 1\n" % each for each in range(3_000)), 1),
+        (b"[serve]\n" + b"".join(b"k%d = 1\n" % each for each in range(6_000)), 2),
+        (b"[agents.x]\ndelegates = [" + b",".join(b'"d%d"' % each for each in range(6_000)) + b"]", 2),
+        (b"[agents.x]\ntools = [" + b",".join(b'"t%d"' % each for each in range(6_000)) + b', "t0"]', 2),
+    ],
+)
+def test_the_same_mistake_a_thousand_times_is_said_twenty_times(data: bytes, line: int) -> None:
+    with pytest.raises(Unusable) as refused:
+        settings_from_toml(data)
+    assert (refused.value.line, len(refused.value.message.splitlines()) <= 21) == (line, True)

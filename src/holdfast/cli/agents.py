@@ -1,13 +1,13 @@
-"""`--app MODULE:AGENT`: the user's own agents, imported from the folder the command is run in."""
+"""`--app MODULE:AGENT`: the user's own agents, loaded by file from the folder that the user is in or names. Nothing else of it is searched."""
 
-import importlib
 import os
-import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import HoldfastError, Unusable
 
 if TYPE_CHECKING:
+    from holdfast.adapters.tools.program import Program
     from holdfast.home import Agent
 
 
@@ -17,27 +17,54 @@ class Given(NamedTuple):
     specs: list[Any]
     tools: list[Any]
     models: Any  # wiring.LazyModels; None when there is nothing to make known
+    program: "Program"
 
 
-def agents_of(app: str | None) -> Given:
-    # Tools named in settings as `module:function` are looked for here too.
-    if (here := os.getcwd()) not in sys.path:  # noqa: PTH109
-        sys.path.insert(0, here)
+def agents_of(app: str | None, home: Path, *, here: str | None = None) -> Given:
+    """`here` is for a command that begins something: tools that settings name may be found there for the first time."""
     if app is None:
-        return Given([], [], None)
+        return Given([], [], None, program_of(home, [], here=here))
     from holdfast.home import specs_from_agents
 
-    return Given(*specs_from_agents(_load(app)))
+    module, attribute, folder = _parts(app)
+    program = program_of(home, [folder], here=None)
+    return Given(*specs_from_agents(_load(app, program, module, attribute)), program)
 
 
-def _load(app: str) -> "list[Agent]":
+def program_of(home: Path, folders: list[str], *, here: str | None) -> "Program":
+    """Searches the folders given, then the one that settings name. Without either, where a module was loaded from first."""
+    from holdfast.adapters.tools.program import Program
+    from holdfast.cli.program_folders import first_folder
+    from holdfast.settings import SettingsSource
+
+    named = SettingsSource(home).now().tools_folder
+    return Program([*folders, *([str(home / named)] if named else [])], remembered=first_folder(home, None if named else here))
+
+
+def _parts(app: str) -> tuple[str, str, str]:
+    """
+    Module, attribute and folder.
+
+    >>> _parts("/srv/bots/bot.py:ops")
+    ('bot', 'ops', '/srv/bots')
+    """
+    module, colon, attribute = app.rpartition(":")
+    if not (module and colon and attribute):
+        hint = "for example --app bot:ops, with bot.py in this folder, or --app FOLDER/bot.py:ops"
+        raise Unusable(f"--app {app!r} is not MODULE:AGENT", code="bad_app", hint=hint)
+    if "/" not in module and not module.endswith(".py"):
+        return module, attribute, os.getcwd()  # noqa: PTH109
+    path = Path(os.path.abspath(os.path.expanduser(module)))  # noqa: PTH100, PTH111  # an unknown user is not an error of Python's
+    if not path.is_file() and not path.is_dir():
+        raise Unusable(f"--app {app}: there is no {path}", code="bad_app", hint="name the file, such as --app FOLDER/bot.py:ops")
+    return path.name.removesuffix(".py"), attribute, str(path.parent)
+
+
+def _load(app: str, program: "Program", module: str, attribute: str) -> "list[Agent]":
     from holdfast.home import Agent
 
-    module_name, colon, attribute = app.partition(":")
-    if not (module_name and colon and attribute):
-        raise Unusable(f"--app {app!r} is not MODULE:AGENT", code="bad_app", hint="for example --app bot:ops, with bot.py in this folder")
     try:
-        value = getattr(importlib.import_module(module_name), attribute)
+        value = getattr(program.load(module), attribute)
     except HoldfastError:
         raise
     except AttributeError as exc:
@@ -47,7 +74,7 @@ def _load(app: str) -> "list[Agent]":
         SystemExit,
     ) as exc:  # whatever a module of the user's raises while it is imported; an exit code of its own would be taken for ours
         raise Unusable(
-            f"--app {app}: importing {module_name} failed: {type(exc).__name__}: {exc}",
+            f"--app {app}: importing {module} failed: {type(exc).__name__}: {exc}",
             code="bad_app",
             hint="run `python -c 'import ...'` to see where",
         ) from exc

@@ -55,6 +55,7 @@ async def _answer(
     wait: bool,
 ) -> int:
     from holdfast.cli.approvals import unknown
+    from holdfast.cli.consent import way_of_answer
     from holdfast.cli.identity import refuse_tools, who
     from holdfast.cli.turns import tell_doubts
     from holdfast.ids import ApprovalId
@@ -76,6 +77,7 @@ async def _answer(
                 arguments=edited,
                 answer_id=answer_id,
                 asserted_by=me.asserted_by,
+                way=way_of_answer(),
                 wait=wait,
             )
         except Unusable:

@@ -16,6 +16,7 @@ import typer
 
 from holdfast.cli import completing
 from holdfast.cli.arguments import SESSION_HELP
+from holdfast.cli.consent import way_of_answer
 from holdfast.cli.identity import Who, refuse_tools, who
 from holdfast.cli.options import command, options_of
 from holdfast.cli.running import home_of, making_service, run
@@ -298,7 +299,14 @@ class Chat:
         person = self._who
         report = await self._do(
             self._service.answer(
-                approval.id, option, by=person.person, digest=approval.digest, reason=reason, arguments=arguments, asserted_by=person.asserted_by
+                approval.id,
+                option,
+                by=person.person,
+                digest=approval.digest,
+                reason=reason,
+                arguments=arguments,
+                asserted_by=person.asserted_by,
+                way=way_of_answer(),
             )
         )
         if report is None:

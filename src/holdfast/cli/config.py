@@ -1,5 +1,6 @@
 """`holdfast config show | check`: what settings hold, and what is wrong with the file."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -85,7 +86,7 @@ def _rule(rule: dict[str, Any]) -> Any:
 
 def _check(options: Options) -> None:
     path, settings = _settings(options)
-    problems = problems_of(settings)
+    problems = problems_of(settings, path.parent)
     if options.out.json:
         options.out.object({"file": str(path), "exists": path.exists(), "problems": problems})
     else:
@@ -96,16 +97,17 @@ def _check(options: Options) -> None:
     raise typer.Exit(1 if problems else 0)
 
 
-def problems_of(settings: "Settings") -> list[str]:
+def problems_of(settings: "Settings", home: Path) -> list[str]:
     """What the settings name and this install does not have."""
-    from holdfast.cli.agents import agents_of
+    from holdfast.cli.agents import program_of
     from holdfast.ids import delegate_tool_name
     from holdfast.settings import no_such_tool
     from holdfast.wiring import LazyModels, LazyTools
 
-    agents_of(None)  # tools of the user's are looked for in this folder
-    models, tools = LazyModels(), LazyTools((), settings)
+    models, tools = LazyModels(), LazyTools((), settings, program=program_of(home, [], here=None))
     problems = []
+    if set(settings.consent) == {"channels"}:
+        problems.append("approvals.consent names channels alone, and no channel can answer: every prompt would stand until it expires")
     known = list(tools.names())
     for name, spec in settings.agents().items():
         for tool in spec.tools:

@@ -65,7 +65,27 @@ async def _doctor(options: Options) -> int:
 
 async def examine(home: Path) -> list[Finding]:
     settings, told = _settings(home)
-    return [_python(), *_home(home), *told, *_confinement(home, settings), *_inside(home), *await _sessions(home, settings)]
+    seen = [_python(), *_program(settings), *_home(home), *told, _consent(settings), *_confinement(home, settings)]
+    return [*seen, *_inside(home), *await _sessions(home, settings)]
+
+
+def _program(settings: "Settings") -> Iterator[Finding]:
+    """Whoever may write this program is run next to the keys: a workspace must not hold it."""
+    from holdfast.adapters.tools.program import is_within
+
+    workspace = settings.serve_workspace or os.getcwd()  # noqa: PTH109
+    for folder in {str(Path(__file__).parents[1]), sys.prefix}:
+        if is_within(folder, workspace):
+            said = f"Holdfast itself lies in {folder}: tools that may write {workspace} could change what runs next to the keys"
+            yield Finding("program", "warning", said, "install it elsewhere, or give sessions another folder with --workspace")
+            return
+
+
+def _consent(settings: "Settings") -> Finding:
+    said = f"answers count from: {', '.join(settings.consent)}"
+    if "script" in settings.consent:
+        return Finding("consent", "ok", f"{said}; every program of yours may give one", 'approvals.consent = ["terminal", "page"] needs a person')
+    return Finding("consent", "ok", said)
 
 
 def _inside(home: Path) -> list[Finding]:
@@ -118,7 +138,7 @@ def _settings(home: Path) -> "tuple[Settings, list[Finding]]":
 
     try:
         settings = SettingsSource(home).now()
-        wrong = problems_of(settings)
+        wrong = problems_of(settings, home)
     except Unusable as exc:
         return Settings(), [Finding("settings", "problem", exc.message, exc.hint)]
     if wrong:

@@ -53,10 +53,11 @@ def _row(grant: "GrantReport") -> tuple[str, ...]:
 
 
 async def _revoke(options: Options, grant: str, asserted: str | None) -> int:
-    from holdfast.cli.identity import refuse_tools, who
+    from holdfast.cli.consent import require_person
+    from holdfast.cli.identity import who
     from holdfast.ids import GrantId
 
-    refuse_tools("revoking a grant")
+    require_person("revoking a grant", home_of(options))
     me = who(home_of(options), asserted)
     async with looking_service(options) as service:
         if service is None:

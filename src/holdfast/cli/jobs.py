@@ -157,10 +157,10 @@ def _told(options: Options, job: str, piece: "str | JobReport") -> int:
 
 
 async def _cancel(options: Options, job: str, asserted: str | None) -> int:
-    from holdfast.cli.identity import refuse_tools
+    from holdfast.cli.consent import require_person
     from holdfast.runtime.job_verbs import cancel_job, unknown
 
-    refuse_tools("cancelling a job")
+    require_person("cancelling a job", home_of(options))
     async with looking_service(options) as service:
         if service is None:
             raise unknown(job)

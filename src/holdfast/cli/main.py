@@ -6,6 +6,7 @@ command runs: `--help` costs what typer costs.
 """
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
@@ -88,10 +89,19 @@ def _print_version(value: bool) -> None:
 
 
 def main() -> NoReturn:
+    _leave_the_scripts_folder()
     prepare_streams()
     code = _run(sys.argv[1:])
     gc.freeze()  # nobody looks for garbage in what goes away with the process: after a list of ten thousand that took as long as a tenth of it
     sys.exit(code)
+
+
+def _leave_the_scripts_folder() -> None:
+    """Python searches the folder of an installed script first, for every module that is imported from here on. Nothing of ours is there."""
+    if not sys.flags.safe_path and os.path.basename(sys.argv[0]) == "holdfast":  # noqa: PTH119
+        folders = {os.path.dirname(os.path.abspath(sys.argv[0])), os.path.dirname(os.path.realpath(sys.argv[0]))}  # noqa: PTH100, PTH120
+        if sys.path and sys.path[0] in folders:
+            del sys.path[0]
 
 
 def _run(arguments: list[str]) -> int:

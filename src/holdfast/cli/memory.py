@@ -127,10 +127,10 @@ def _text(item: "MemoryReport") -> str:
 
 
 async def _forget(options: Options, memory: str, asserted: str | None) -> int:
-    from holdfast.cli.identity import refuse_tools
+    from holdfast.cli.consent import require_person
     from holdfast.runtime.remembering import forget_memory
 
-    refuse_tools("forgetting")
+    require_person("forgetting", home_of(options))
     person = _person(options, asserted)
     async with looking_service(options) as service:
         await forget_memory(_there(service, memory), memory, person=person)

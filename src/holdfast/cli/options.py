@@ -77,7 +77,7 @@ def take_json(ctx: typer.Context, value: bool) -> None:
 
 HOME_HELP = "The folder of everything. [default: $HOLDFAST_HOME, else ~/.holdfast]"
 JSON_HELP = "Print JSON on stdout, and nothing else there."
-APP_HELP = "Your own agents and tools: MODULE is imported from this folder; AGENT is a holdfast.Agent or a list of them."
+APP_HELP = "Your own agents and tools: MODULE is a file of this folder, or FOLDER/FILE.py; AGENT is a holdfast.Agent or a list of them."
 
 
 class Command(TyperCommand):

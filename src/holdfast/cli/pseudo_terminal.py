@@ -36,7 +36,7 @@ class PseudoTerminal:
         environment["LINES"], environment["COLUMNS"] = map(str, _ROWS_COLUMNS)
         try:
             self.process = subprocess.Popen(  # noqa: S603  # the caller's own program
-                [sys.executable, "-c", _BECOME, *argv],
+                [sys.executable, "-I", "-c", _BECOME, *argv],
                 stdin=screen,
                 stdout=screen,
                 stderr=screen,

@@ -155,13 +155,14 @@ async def _add(
 ) -> int:
     from pathlib import Path
 
-    from holdfast.cli.identity import refuse_tools, who
+    from holdfast.cli.consent import require_person
+    from holdfast.cli.identity import who
     from holdfast.cli.send import workspace_at
     from holdfast.ids import session_id
     from holdfast.runtime.reminding import Wanted
     from holdfast.session.authority import MessageSource
 
-    refuse_tools("setting a reminder")
+    require_person("setting a reminder", home_of(options))
     name = session_id(session)
     text, at, every, cron, zone = wanted
     me = who(home_of(options), asserted)

@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -47,13 +48,30 @@ def home_of(options: Options) -> Path:
         owner = home.stat().st_uid
     except (FileNotFoundError, NotADirectoryError):
         return home
+    except PermissionError:
+        raise _anothers(home, "is in a folder that you may not enter", "OWNER", code="not_permitted") from None
     if owner != os.geteuid():
-        raise Refused(
-            f"{home} belongs to uid {owner}, and you are {os.geteuid()}",
-            code="unsafe_path",
-            hint="run as its owner, or name another home with --home",
-        )
+        raise _anothers(home, f"belongs to {_login(owner)}, and you are {_login(os.geteuid())}", _login(owner), code="unsafe_path")
     return home
+
+
+def _anothers(home: Path, why: str, owner: str, *, code: str) -> Refused:
+    """A home that is served by a user of its own is used over HTTP: there a person proves who they are, and here they could not."""
+    command = f"sudo -u {owner} holdfast --home {quote(str(home))} serve code --as YOU"
+    return Refused(
+        f"{home} {why}",
+        code=code,
+        hint=f"if it is served for you, answer on its page: `{command}`, run by whoever looks after it, gives the way in; else name a home of yours with --home",
+    )
+
+
+def _login(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
 
 
 def no_home(home: Path) -> Unusable:
@@ -67,9 +85,9 @@ async def making_service(options: Options, *, lasting: bool = False) -> "AsyncGe
     from holdfast.wiring import open_service
 
     options.drives = True
-    given = agents_of(options.app)
+    given = agents_of(options.app, home_of(options), here=os.getcwd())  # noqa: PTH109
     _warn_of_unknown_tools(options, given)
-    async with open_service(home_of(options), agents=given.specs, tools=given.tools, models=given.models, lasting=lasting) as service:
+    async with open_service(home_of(options), **_wired(given), lasting=lasting) as service:
         yield service
 
 
@@ -79,10 +97,14 @@ async def driving_service(options: Options) -> "AsyncGenerator[Service | None, N
     from holdfast.cli.agents import agents_of
 
     options.drives = True
-    given = agents_of(options.app)
+    given = agents_of(options.app, home_of(options))
     _warn_of_unknown_tools(options, given)
-    async with _existing(options, agents=given.specs, tools=given.tools, models=given.models) as service:
+    async with _existing(options, **_wired(given)) as service:
         yield service
+
+
+def _wired(given: "Given") -> dict[str, Any]:
+    return {"agents": given.specs, "tools": given.tools, "models": given.models, "program": given.program}
 
 
 def _warn_of_unknown_tools(options: Options, given: "Given") -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.options import Options, command, options_of, refuse_blank
-from holdfast.cli.running import home_of, making_service, run
-from holdfast.errors import Unusable
+from holdfast.cli.running import home_of, looking_service, making_service, no_home, run
+from holdfast.errors import Refused, Unusable
 
 if TYPE_CHECKING:
     from holdfast.gateway.context import GatewaySettings
@@ -20,20 +20,40 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    @command(app, "serve", example="holdfast serve\nholdfast serve --port 9000")
+    @command(app, "serve", example="holdfast serve\nholdfast serve code\nsudo holdfast serve --as-user holdfast")
     def serve(
         ctx: typer.Context,
+        what: Annotated[
+            str | None, typer.Argument(metavar="[code]", help="`code`: print the page's address with a new code, for a running server.")
+        ] = None,
         host: Annotated[str | None, typer.Option("--host", metavar="H", help="Where to listen. [default: 127.0.0.1]")] = None,
         port: Annotated[int | None, typer.Option("--port", metavar="P", min=0, max=65535, help="0 takes any free one. [default: 8321]")] = None,
+        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="With `code`: for this person's page; by the home's owner.")] = None,
+        as_user: Annotated[str | None, typer.Option("--as-user", metavar="NAME", help="Become this user of the system first; needs root.")] = None,
+        print_unit: Annotated[bool, typer.Option("--print-unit", help="Print a systemd unit that serves as a user of its own, and exit.")] = False,
     ) -> None:
         """
         Serve this home over HTTP: the API, live streams and the page. Drives what is owed; stops on Ctrl-C.
 
-        The page's address carries a code that works once, for ten minutes. Other commands work on the same home meanwhile.
+        The page's address carries a code that works once, for ten minutes. It is printed to a terminal, or to a file of yours with mode 0600; elsewhere
+        `holdfast serve code` gives one. Other commands work on the same home meanwhile.
         """
         options = options_of(ctx)
-        refuse_blank(host=host)
-        run(lambda: _serve(options, host, port))
+        refuse_blank(host=host, what=what, as_user=as_user)
+        if what not in (None, "code"):
+            raise Unusable(f"serve takes no {what!r}", hint="`holdfast serve code` prints a new code for the page")
+        if as_ is not None and what is None:
+            raise Unusable("--as goes with `holdfast serve code`", hint="`serve` is for everybody who has a token or a code")
+        if print_unit:
+            from holdfast.cli.own_user import unit
+
+            options.out.text(unit(as_user or "holdfast"))
+            return
+        if as_user is not None:
+            from holdfast.cli.own_user import become
+
+            become(as_user)
+        run((lambda: _code(options, as_)) if what == "code" else lambda: _serve(options, host, port))
 
 
 async def _serve(options: Options, host: str | None, port: int | None) -> int:
@@ -56,7 +76,7 @@ async def _serve(options: Options, host: str | None, port: int | None) -> int:
     async with making_service(options, lasting=True) as service:
         settings = _settings(home, host, port)
         async with open_serving(service, settings, workspace=_workspace(service, home), keep_house=lambda: _keep_house(service, home)) as serving:
-            _say(options, serving, me.person, await service.approvals())
+            await _say(options, serving, me.person, await service.approvals())
             await serve_until_signalled(serving)
     options.out.note("stopped; what was accepted is safe, and prompts stand")
     return 0
@@ -105,14 +125,49 @@ def _workspace(service: "Service", home: Path) -> "Callable[[], Workspace]":
     return workspace
 
 
-def _say(options: Options, serving: "Serving", person: str, standing: "tuple[object, ...]") -> None:
+async def _code(options: Options, asserted: str | None) -> int:
+    """A new code for the page, from another process than the server's. It opens the page as somebody who may answer, so it is consent."""
+    from holdfast.cli.consent import require_person
+    from holdfast.cli.identity import who
+    from holdfast.cli.private_output import is_private
+    from holdfast.gateway.codes import new_code, page_at
+    from holdfast.gateway.holding import served_at
+    from holdfast.gateway.tokens import SCOPES, TokenBook
+
+    home = home_of(options)
+    require_person("a code for the page", home)
+    me = who(home, asserted)
+    if not is_private():
+        hint = "run it in a terminal, or let it write to a file of yours with mode 0600: (umask 077; holdfast serve code > FILE)"
+        raise Refused(
+            "a code is printed only where nobody else can read it, and this output is a pipe or a file for others", code="not_private", hint=hint
+        )
+    address = served_at(home)
+    if address is None:
+        raise Unusable(f"nobody serves {home} now", code="not_served", hint="`holdfast serve` does")
+    async with looking_service(options) as service:
+        if service is None:
+            raise no_home(home)
+        scopes = SCOPES if me.may_all else [each for each in SCOPES if each != "admin"]
+        by, now = me.asserted_by or me.person, service.world.clock.now_ms()
+        page = page_at(address, await new_code(TokenBook(service.home), person=me.person, scopes=scopes, by=by, now=now))
+    options.out.result({"url": address, "page": page, "person": me.person}, f"Holdfast for {me.person}: {page}")
+    return 0
+
+
+async def _say(options: Options, serving: "Serving", person: str, standing: "tuple[object, ...]") -> None:
     """Once the socket is ours: whoever opens the address now waits a moment at most."""
-    address = serving.page_address(person, by=person)
+    from holdfast.cli.consent import is_a_person
+    from holdfast.cli.private_output import is_private
+
+    private = is_private() and is_a_person(home_of(options))
+    address = await serving.page_address(person, by=person) if private else f"{serving.address}/"
+    hint = None if private else f"`{options.typed('serve code')}` gives the page's code, in a terminal"
     if options.out.json:
-        options.out.object({"url": serving.address, "page": address, "person": person, "prompts_standing": len(standing)})
+        options.out.object({"url": serving.address, "page": address, "person": person, "prompts_standing": len(standing), "hint": hint})
         return
     options.out.text(f"Holdfast for {person}: {address}")
-    options.out.note("the code in the address works once, for ten minutes; Ctrl-C stops")
+    options.out.note("the code in the address works once, for ten minutes; Ctrl-C stops" if hint is None else f"others may read this output: {hint}")
     if standing:
         options.out.note(f"{len(standing)} prompt{'s' if len(standing) > 1 else ''} still stand{'s' if len(standing) == 1 else ''}")
 

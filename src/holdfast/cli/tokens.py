@@ -57,10 +57,11 @@ def _until(expires: str | None, now: int) -> int | None:
 
 
 async def _add(options: Options, name: str, person: str, scopes: str, audience: str, expires: str | None) -> int:
-    from holdfast.cli.identity import person_named, refuse_tools
+    from holdfast.cli.consent import require_person
+    from holdfast.cli.identity import person_named
     from holdfast.gateway.tokens import TokenBook, token_report
 
-    refuse_tools("adding a token")
+    require_person("adding a token", home_of(options))
     me = _owner(options)
     person_named(person)
     wanted = [scope.strip() for scope in scopes.split(",") if scope.strip()]
@@ -99,10 +100,10 @@ def _row(token: "TokenReport") -> tuple[str, ...]:
 
 
 async def _revoke(options: Options, name: str) -> int:
-    from holdfast.cli.identity import refuse_tools
+    from holdfast.cli.consent import require_person
     from holdfast.gateway.tokens import TokenBook
 
-    refuse_tools("revoking a token")
+    require_person("revoking a token", home_of(options))
     me = _owner(options)
     async with looking_service(options) as service:
         if service is None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.errors import Refused
-from holdfast.gateway.codes import Codes
 from holdfast.gateway.driving import Drives
 from holdfast.gateway.inboxes import Inboxes
 from holdfast.gateway.metrics import Metrics
@@ -28,7 +27,9 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_second: float = 1_000.0  # of one token, on average
     requests_burst: float = 3_000.0
     streams_max: int = 8_192
-    streams_per_token_max: int = 4_096
+    # An eighth and a quarter of all: neither a token that was stolen nor a person with many tokens can shut the others out.
+    streams_per_token_max: int = 1_024
+    streams_per_person_max: int = 2_048
     stop_seconds: float = 10.0  # how long a tool that runs may go on once the server was told to stop
 
 
@@ -38,11 +39,17 @@ class Gateway:
         self.settings = settings
         self.workspace = workspace
         self.book = TokenBook(service.home)
-        self.codes = Codes()
         self.code_tries = Rate(per_second=0.5, burst=30)
         self.metrics = Metrics()
         now, store = service.world.clock.now_ms, service.world.store
-        self.streams = Streams(self.book, store, now, streams_max=settings.streams_max, streams_per_token_max=settings.streams_per_token_max)
+        self.streams = Streams(
+            self.book,
+            store,
+            now,
+            streams_max=settings.streams_max,
+            streams_per_token_max=settings.streams_per_token_max,
+            streams_per_person_max=settings.streams_per_person_max,
+        )
         self.tails = Tails(service, self.streams)
         self.inboxes = Inboxes(service, self.streams)
         self.drives = Drives(service)

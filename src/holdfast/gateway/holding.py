@@ -37,6 +37,23 @@ def hold_home(home: Path) -> Generator[Callable[[str], None], None, None]:
             os.close(fd)
 
 
+def served_at(home: Path) -> str | None:
+    """The address of the server that holds this home now; None where nobody does."""
+    try:
+        fd = os.open(home / "run" / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        address = os.pread(fd, _TEXT_BYTES_MAX, 0).decode(errors="replace").strip().rpartition(", ")[2]
+        return address if address.startswith("http://") else None
+    else:
+        return None
+    finally:
+        os.close(fd)
+
+
 def _say_who(fd: int, where: str) -> None:
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"pid {os.getpid()}, {where}\n".encode(), 0)

@@ -184,6 +184,7 @@ class Api:
                 reason=body.reason,
                 arguments=body.arguments,
                 answer_id=body.answer_id,
+                way=bearer.way,
                 wait=False,
             )
         except HoldfastError as exc:
@@ -267,21 +268,12 @@ class Api:
         query_of(request)
         gateway, now = self._gateway, self._service.world.clock.now_ms()
         body = await read_body(request, CodeIn)
-        with gateway.codes.taken(body.code, now=now) as offer:
-            if offer is None:
-                if not gateway.code_tries.take(""):  # only of those that are none: nobody can keep the owner out by guessing
-                    raise Refused("too many codes were tried", code="too_many", hint="wait a moment")
-                hint = "restart `holdfast serve` for a new one, or use a token"
-                raise Refused("this code is unknown, used or too old", code="unauthorized", hint=hint)
-            token, added = await gateway.book.add(
-                gateway.page_token_name(),
-                person=offer.person,
-                scopes=offer.scopes,
-                audience=offer.audience,
-                expires_at=now + PAGE_TOKEN_SECONDS * 1000,
-                by=offer.by,
-                now=now,
-            )
+        found = await gateway.book.exchange(body.code, name=gateway.page_token_name(), expires_at=now + PAGE_TOKEN_SECONDS * 1000, now=now)
+        if found is None:
+            if not gateway.code_tries.take(""):  # only of those that are none: nobody can keep the owner out by guessing
+                raise Refused("too many codes were tried", code="too_many", hint="wait a moment")
+            raise Refused("this code is unknown, used or too old", code="unauthorized", hint="`holdfast serve code` gives a new one")
+        token, added = found
         expires_at = iso(added.expires_at) if added.expires_at is not None else None
         given = TokenGiven(token=token, name=added.name, person=added.person, scopes=added.scopes, audience=added.audience, expires_at=expires_at)
         return json_response(given, 201)

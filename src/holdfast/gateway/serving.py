@@ -22,7 +22,7 @@ import uvicorn
 
 from holdfast.errors import Busy, HoldfastError, Unusable
 from holdfast.gateway.app import make_app
-from holdfast.gateway.codes import Offer
+from holdfast.gateway.codes import new_code, page_at
 from holdfast.gateway.context import Gateway, GatewaySettings
 from holdfast.gateway.holding import hold_home
 from holdfast.gateway.protocol import Protocol
@@ -72,10 +72,10 @@ class Serving:
         host, port = self.gateway.settings.host, self.gateway.settings.port
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
-    def page_address(self, person: str, *, by: str) -> str:
+    async def page_address(self, person: str, *, by: str) -> str:
         """With a one-time code in the fragment, which browsers send to nobody."""
-        offer = Offer(person=person, scopes=SCOPES, audience="personal", by=by)
-        return f"{self.address}/#code={self.gateway.codes.new(offer, now=self.gateway.service.world.clock.now_ms())}"
+        now = self.gateway.service.world.clock.now_ms()
+        return page_at(self.address, await new_code(self.gateway.book, person=person, scopes=SCOPES, by=by, now=now))
 
     def stop(self) -> None:
         """The second time: now."""

@@ -65,14 +65,25 @@ class Listener:
 class Streams:
     """All of them. `run` looks after them; `hold` lets one in."""
 
-    def __init__(self, book: TokenBook, store: JournalStore, now: Callable[[], int], *, streams_max: int, streams_per_token_max: int) -> None:
+    def __init__(
+        self,
+        book: TokenBook,
+        store: JournalStore,
+        now: Callable[[], int],
+        *,
+        streams_max: int,
+        streams_per_token_max: int,
+        streams_per_person_max: int,
+    ) -> None:
         self._book = book
         self._store = store
         self._now = now
         self._streams_max = streams_max
         self._streams_per_token_max = streams_per_token_max
+        self._streams_per_person_max = streams_per_person_max
         self._listeners: set[Listener] = set()
         self._of_token: Counter[str] = Counter()
+        self._of_person: Counter[str] = Counter()
         # When it was last known of every token whether it lives.
         self._sure_at = time.monotonic()
         self._is_over = False
@@ -82,21 +93,31 @@ class Streams:
 
     @contextmanager
     def hold(self, listener: Listener) -> Generator[None, None, None]:
-        """`Refused` when there is no room for another, of this token or at all."""
-        digest = listener.bearer.digest
+        """`Refused` when there is no room for another: of this token, of this person or at all."""
+        digest, person = listener.bearer.digest, listener.bearer.person
         if self._is_over:
             raise Refused("the server is stopping", code="stopping", hint="try again in a moment")
-        if len(self._listeners) >= self._streams_max or self._of_token[digest] >= self._streams_per_token_max:
-            raise Refused("too many streams are open", code="too_many", hint="close some; one stream follows a whole session, one all that waits")
+        self._refuse_too_many(digest, person)
         self._listeners.add(listener)
         self._of_token[digest] += 1
+        self._of_person[person] += 1
         try:
             yield
         finally:
             self._listeners.discard(listener)
-            self._of_token[digest] -= 1
-            if not self._of_token[digest]:
-                del self._of_token[digest]
+            _count_down(self._of_token, digest)
+            _count_down(self._of_person, person)
+
+    def _refuse_too_many(self, digest: str, person: str) -> None:
+        if self._of_token[digest] >= self._streams_per_token_max:
+            said, hint = f"this token has {self._streams_per_token_max} streams open already", "close some"
+        elif self._of_person[person] >= self._streams_per_person_max:
+            said, hint = f"{person} has {self._streams_per_person_max} streams open already", "close some, of any token of theirs"
+        elif len(self._listeners) >= self._streams_max:
+            said, hint = f"{self._streams_max} streams are open already", "try again in a moment"
+        else:
+            return
+        raise Refused(said, code="too_many", hint=f"{hint}; one stream follows a whole session, one all that waits")
 
     async def run(self, *followed: Callable[[Heads], None]) -> None:
         """For ever; until cancelled."""
@@ -149,3 +170,9 @@ class Streams:
         """No more streams, and an end for those there are."""
         self._is_over = True
         self._end_each(reason)
+
+
+def _count_down(counter: Counter[str], key: str) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]

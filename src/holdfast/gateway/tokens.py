@@ -17,6 +17,7 @@ from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.reports import iso
 from holdfast.session.authority import PUBLIC_BOUNDARY, Audience, MessageSource, Principal, Provenance
 from holdfast.session.home_events import AnyHomeEvent, HomeState, TokenAdded, TokenRevoked
+from holdfast.session.policy import Way
 from holdfast.session.state import Reader
 
 HTTP_CHANNEL = "http"
@@ -27,6 +28,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 _TEAM = re.compile(r"team(?::([a-z0-9][a-z0-9._-]{0,63}))?\Z")
 _INSIDE = re.compile(r"hf_[A-Za-z0-9_-]{43}")
 _VERIFIED = "verified"
+CODE = "code"
 
 
 def new_token() -> str:
@@ -54,6 +56,7 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
     audience: Audience
     boundary: str
     expires_at: int | None
+    way: Way = "script"  # how an answer with this token comes
 
     @classmethod
     def of(cls, added: TokenAdded) -> "Bearer":
@@ -66,6 +69,7 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
             audience=audience,
             boundary=boundary,
             expires_at=added.expires_at,
+            way="page" if added.way == "page" else "script",
         )
 
     @property
@@ -179,7 +183,7 @@ class TokenBook:
         if not TOKEN.match(token):
             return None
         added = (await self._known()).get(digest_of(token))
-        return None if added is None or _is_over(added, now) else Bearer.of(added)
+        return None if added is None or added.way == CODE or _is_over(added, now) else Bearer.of(added)
 
     async def still_lives(self, bearers: Collection[Bearer], *, now: int) -> set[str]:
         """Of these, the hashes of those that live as they were: the same person, scopes and audience."""
@@ -219,11 +223,12 @@ class TokenBook:
         expires_at: int | None = None,
         by: str,
         now: int,
+        way: str | None = None,
     ) -> tuple[str, TokenAdded]:
         """A new token, shown here and never again. A name that lives is refused; expired ones make room."""
         _check(name, person, scopes)
         circle_of(audience, person)
-        token = new_token()
+        token = secrets.token_urlsafe(32) if way == CODE else new_token()
         added = TokenAdded(
             name=name,
             digest=digest_of(token),
@@ -232,6 +237,7 @@ class TokenBook:
             audience="team:home" if audience == "team" else audience,
             expires_at=expires_at,
             by=by,
+            way=way,
         )
 
         def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
@@ -240,10 +246,29 @@ class TokenBook:
                 raise Refused(f"there is a token {name!r} already, of {known.person}", code="exists", hint=f"`holdfast tokens revoke {name}` first")
             if sum(not _is_over(each, now) for each in state.tokens.values()) >= TOKENS_MAX:
                 raise Refused(f"{TOKENS_MAX} tokens live already", code="too_many", hint="revoke some")
-            return (added,)
+            old = [each.name for each in state.tokens.values() if each.way == CODE and _is_over(each, now)]  # nobody would list or revoke them
+            return (*(TokenRevoked(name=each, by=by) for each in old if each != name), added)
 
         await self._home.choose(choose)
         return token, added
+
+    async def exchange(self, code: str, *, name: str, expires_at: int, now: int) -> tuple[str, TokenAdded] | None:
+        """A page's token for a code that the home knows, in one commit: a code is used once, whoever is quicker. None: it is not known, used or too old."""
+        token = new_token()
+        made: list[TokenAdded] = []
+
+        def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
+            made.clear()
+            found = next((each for each in state.tokens.values() if each.way == CODE and each.digest == digest_of(code)), None)
+            if found is None or _is_over(found, now):
+                return ()
+            made.append(msgspec.structs.replace(found, name=name, digest=digest_of(token), expires_at=expires_at, way="page"))
+            return (TokenRevoked(name=found.name, by=found.by), *made)
+
+        if (await self._known()).get(digest_of(code)) is None:
+            return None
+        await self._home.choose(choose)
+        return (token, made[0]) if made else None
 
     async def revoke(self, name: str, *, by: str) -> None:
         def choose(state: HomeState) -> Sequence[AnyHomeEvent]:

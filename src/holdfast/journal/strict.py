@@ -37,8 +37,7 @@ def strict_json(data: bytes | str, *, what: str) -> Any:
     holdfast.errors.Refused: the arguments are not strict JSON: key 'cmd' stands twice
     """
     raw = data.encode(errors="surrogatepass") if isinstance(data, str) else data
-    if raw.count(b"[") + raw.count(b"{") > JSON_DEPTH_MAX:
-        _check_depth(raw, what)
+    check_depth(raw, what=what)
     try:
         value = _decode(raw)
         if _encode(value) == raw and not _has_long_number(raw):
@@ -53,7 +52,10 @@ def _has_long_number(raw: bytes) -> bool:
     return len(raw.translate(None, _NOT_DIGITS)) >= _INTEGER_DIGITS_MAX and _LONG_DIGITS.search(raw) is not None
 
 
-def _check_depth(raw: bytes, what: str) -> None:
+def check_depth(raw: bytes, *, what: str) -> None:
+    """Refuse what nests deeper than the bound, before any reader recurses into it. Ask before every reading that is not `strict_json`."""
+    if raw.count(b"[") + raw.count(b"{") <= JSON_DEPTH_MAX:
+        return
     depth = 0
     for match in _STRUCTURE.finditer(raw):
         char = match.group()[:1]

@@ -40,6 +40,8 @@ BUILTIN_TOOLS = (
     "shell",
     "write_file",
 )
+WRITING_TOOLS = frozenset({"shell", "write_file", "edit_file"})
+"""Built-in tools that change files in a workspace."""
 """What every install has, by name: settings know them without loading them."""
 
 

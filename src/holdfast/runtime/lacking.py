@@ -4,11 +4,16 @@ Whether this process can drive a session on: it must be able to resolve the turn
 What it lacks is said in words. What it lacks only for another turn, or for one that waits for a person, hinders nothing.
 """
 
+import logging
+
 from holdfast.errors import Unusable
+from holdfast.ports.tools import WRITING_TOOLS
 from holdfast.runtime.looking import agent_tools, tool_for
 from holdfast.runtime.world import World
 from holdfast.session.authority import LostContext, TurnContext
 from holdfast.session.state import CallStatus, SessionState, Turn
+
+_log = logging.getLogger("holdfast.service")
 
 
 def why_not(world: World, state: SessionState) -> str | None:
@@ -18,11 +23,11 @@ def why_not(world: World, state: SessionState) -> str | None:
     for turn in turns:
         if turn.loop == "foreign":
             continue
-        if lacking := lacks(world, turn.agent, turn.model) or _lacking_tools(world, turn) or _lacking_folder(world, turn.context):
+        if lacking := lacks(world, turn.agent, turn.model) or _lacking_tools(world, turn) or _unfit_folder(world, turn.agent, turn.context):
             return lacking
     if running is None and state.queued:
         first = state.queued[0]
-        return lacks(world, first.agent, first.model) or _lacking_folder(world, first.context)
+        return lacks(world, first.agent, first.model) or _unfit_folder(world, first.agent, first.context)
     return None
 
 
@@ -47,12 +52,36 @@ def _lacking_tools(world: World, turn: Turn) -> str | None:
     return None
 
 
-def _lacking_folder(world: World, context: TurnContext | LostContext) -> str | None:
+def _unfit_folder(world: World, agent: str, context: TurnContext | LostContext) -> str | None:
     """A folder that is not there may be where somebody else drives. One that was replaced is here: what was approved for the old one is voided."""
     workspace = context.workspace if isinstance(context, TurnContext) else None
-    if workspace is None or world.folder_identity(workspace.path) is not None:
+    if workspace is None:
         return None
-    return f"its workspace {workspace.path} is not here"
+    if world.folder_identity(workspace.path) is None:
+        return f"its workspace {workspace.path} is not here"
+    return code_in_reach(world, agent, workspace.path)
+
+
+def code_in_reach(world: World, agent: str, workspace: str) -> str | None:
+    """
+    The user's program lies where the agent's tools write: who changes it is loaded next to the keys the next time.
+
+    That is refused where answers of scripts do not count as consent, because such code could give them. Elsewhere it is said.
+    """
+    tools = [name for name in world.agent(agent).tools if name in WRITING_TOOLS]
+    folders = world.code_folders(workspace) if tools else ()
+    if not folders:
+        return None
+    text = (
+        f"the program that this process runs next to the keys was loaded from {folders[0]}, which {' and '.join(tools)} may write: "
+        f"it is inside the workspace {workspace}; keep the two apart with --workspace FOLDER or --app FOLDER/FILE.py:AGENT"
+    )
+    if "script" not in world.policy().consent:
+        return text
+    if text not in world.warned:
+        world.warned.add(text)
+        _log.warning("%s", text)
+    return None
 
 
 def _lacking_delegate(world: World, agent: str) -> str | None:

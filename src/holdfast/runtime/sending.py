@@ -13,7 +13,7 @@ from holdfast.ports.journal_store import Check
 from holdfast.runtime.accepting import Incoming, accepting, ensure_session, no_answer, refuse_unfit
 from holdfast.runtime.delegating import Delegation
 from holdfast.runtime.driver import Driver
-from holdfast.runtime.lacking import lacks
+from holdfast.runtime.lacking import code_in_reach, lacks
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.recalling import remembers
 from holdfast.runtime.reports import ErrorReport, TurnReport
@@ -40,6 +40,8 @@ class Sending:
         async with self._shelf.use(session) as ledger:
             driver = self._drives.driver(ledger)
             accept = accepting(self._world, ledger.state, incoming)
+            if wait:
+                self._refuse_code_in_reach(accept)
             accept = msgspec.structs.replace(accept, asked_below=await self._delegation.asked_below(ledger.state))
             claimed = wait and await self._try_claim_quietly(driver, accept)
             try:
@@ -52,6 +54,13 @@ class Sending:
                     await self._drives.leave(ledger, driver)
                 else:
                     self._drives.hand_on(ledger)
+
+    def _refuse_code_in_reach(self, accept: AcceptInput) -> None:
+        """Before the message is in: it would only be kept for a process that loads its program from elsewhere."""
+        if accept.workspace is None or lacks(self._world, accept.agent, accept.model) is not None:
+            return
+        if (text := code_in_reach(self._world, accept.agent, accept.workspace.path)) is not None:
+            raise CannotDrive(f"nothing was sent: {text}", hint='or count scripts again: approvals.consent in holdfast.toml with "script"')
 
     async def _try_claim_quietly(self, driver: Driver, accept: AcceptInput) -> bool:
         """Claim before the message is in, so that one commit can take it in and start on it. Whatever hinders it is said later."""

@@ -51,6 +51,7 @@ from holdfast.session.authority import MessageSource, Workspace
 from holdfast.session.commands import AnswerApproval, Cancel, CancelReminder, Expire, MarkDelivery, QueueDelivery
 from holdfast.session.decide_life import delivery_id
 from holdfast.session.events import InputKind
+from holdfast.session.policy import Way
 
 
 class Service:
@@ -151,9 +152,14 @@ class Service:
         arguments: Any = None,
         answer_id: str | None = None,
         asserted_by: str | None = None,
+        way: Way = "script",
         wait: bool = True,
     ) -> AnswerReport:
-        """Record an answer, durably, and drive the turn on. A refused one is raised; the prompt stays as it was."""
+        """
+        Record an answer, durably, and drive the turn on. A refused one is raised; the prompt stays as it was.
+
+        `way` is how it came; a program that calls this is a script.
+        """
         command = AnswerApproval(
             approval=approval,
             option=option,
@@ -163,6 +169,8 @@ class Service:
             reason=reason,
             arguments=written_as_json(arguments) if arguments is not None else None,
             asserted_by=asserted_by,
+            way=way,
+            consent=self.world.policy().consent,
         )
         return await self._answering.answer(command, wait=wait)
 

@@ -74,6 +74,10 @@ class World:
     """When what the model sees is made smaller: settings of now."""
     jobs: JobPlace | None = None
     """Where jobs that are processes are found again; None where there is no such place, and none are started."""
+    code_folders: Callable[[str], tuple[str, ...]] = lambda _workspace: ()
+    """Folders in that workspace from which this process has loaded code of the user's."""
+    warned: set[str] = field(default_factory=set)
+    """Said once by this process, and not for every turn."""
     random_bytes: Callable[[int], bytes] = token_bytes
     """What ids that nobody may guess are made of; a simulation brings its own, so that a seed repeats them."""
     on_job: "Callable[[SessionId, JobId, Prepared | None], None] | None" = None

@@ -16,7 +16,7 @@ from holdfast.session.events import CallOutcome, InputKind, JobHost, JobOutcome,
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.memory import MemoryItem
 from holdfast.session.messages import ModelAnswer, ProposedCall, Usage
-from holdfast.session.policy import Looked, Policy
+from holdfast.session.policy import WAYS, Looked, Policy, Way
 from holdfast.session.results import Accepted, Answered, Duplicate, OnlyAnAnswerWord, ReminderStanding
 from holdfast.session.schedule import Schedule
 
@@ -225,6 +225,8 @@ class AnswerApproval(Command[Answered], frozen=True):
     arguments: str | None = None
     grant: str | None = None
     asserted_by: str | None = None
+    way: Way | None = None  # how it came
+    consent: tuple[Way, ...] = WAYS  # the ways that count: settings of now
 
 
 class Cancel(Command[tuple[TurnId, ...] | None], frozen=True):

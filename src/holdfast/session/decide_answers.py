@@ -1,5 +1,6 @@
 """Answers to prompts: who may, what to, once; and the end of a prompt's time."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.errors import Refused
@@ -10,6 +11,7 @@ from holdfast.session.commands import AnswerApproval
 from holdfast.session.decided import Decided, refused
 from holdfast.session.events import AnswerRefused, ApprovalAnswered, ApprovalClosed, SessionEvent
 from holdfast.session.evolve_approvals import said
+from holdfast.session.policy import Way, counts
 from holdfast.session.results import Answered
 from holdfast.session.state import Approval, Call, SessionState, SettledApproval, Turn
 
@@ -86,6 +88,8 @@ def _flaw(turn: Turn, approval: Approval, command: AnswerApproval, now: int) -> 
         return refused(code, f"nothing can run for this prompt: {turn.context.reason}", hint="ask again")
     if command.by not in asked.may_answer:
         return _wrong_approver(approval, command)
+    if not counts(command.way, command.consent):
+        return _wrong_way(approval, command)
     if command.digest is not None and command.digest != asked.digest:
         return refused("plan_changed", "the answer speaks of another plan than the prompt's", hint="look at the prompt again, then answer it")
     offered = tuple(each.option for each in asked.options)
@@ -104,10 +108,38 @@ def _wrong_approver(approval: Approval, command: AnswerApproval) -> Decided[Answ
     """Refused, and journalled for the audit: but not without bound, or strangers could fill the journal."""
     asked = approval.asked
     who = " or ".join(map(repr, asked.may_answer))  # quoted, as below: somebody may be called nobody
-    refusal = Refused(f"{command.by!r} may not answer this prompt", code="wrong_approver", hint=f"{who} may; it still stands")
+    return _audited(
+        approval, command, Refused(f"{command.by!r} may not answer this prompt", code="wrong_approver", hint=f"{who} may; it still stands")
+    )
+
+
+def _wrong_way(approval: Approval, command: AnswerApproval) -> Decided[Any]:
+    """The right person, and nothing shows that it is a person."""
+    came = _CAME[command.way or "script"]
+    hint = f"it still stands; {' or '.join(_INSTEAD[way] for way in command.consent)}"
+    text = f"an answer {came} does not count here: approvals.consent is {', '.join(command.consent)}"
+    return _audited(approval, command, Refused(text, code="no_authority", hint=hint))
+
+
+_CAME: Mapping[Way, str] = {
+    "script": "without a person's terminal",
+    "terminal": "from a terminal",
+    "page": "from the page",
+    "channels": "from a channel",
+}
+_INSTEAD: Mapping[Way, str] = {
+    "script": "run `holdfast approvals answer`",
+    "terminal": "answer it yourself, in the foreground of a terminal",
+    "page": "answer it on the page: `holdfast serve code` gives the way in",
+    "channels": "answer it in a channel",
+}
+
+
+def _audited(approval: Approval, command: AnswerApproval, refusal: Refused) -> Decided[Any]:
+    asked = approval.asked
     if approval.refusals >= _REFUSALS_JOURNALLED_MAX:
         return Decided(refusal=refusal)
-    audit = AnswerRefused(approval=asked.approval, turn=asked.turn, by=command.by, option=command.option, code="wrong_approver")
+    audit = AnswerRefused(approval=asked.approval, turn=asked.turn, by=command.by, option=command.option, code=refusal.code)
     return Decided((audit,), refusal=refusal)
 
 
@@ -128,6 +160,7 @@ def _take(turn: Turn, call: Call, approval: Approval, command: AnswerApproval) -
         arguments=command.arguments,
         grant=command.grant if command.option in SCOPES else None,
         asserted_by=command.asserted_by,
+        way=command.way,
     )
     waiting = any(each.call != call.call for each in turn.waiting)
     outcome = Answered(turn.turn, call.call, command.option, waiting=waiting)

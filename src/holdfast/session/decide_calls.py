@@ -29,7 +29,7 @@ from holdfast.session.events import (
 from holdfast.session.evolve_jobs import call_key, exact_key
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.plan import Binding, ToolDefinition
-from holdfast.session.policy import Allow, Ask, Deny, Looked, Policy, Rule, Verdict, denied_unseen, judge, may_answer
+from holdfast.session.policy import Allow, Ask, Deny, Looked, Policy, Rule, Verdict, counts, denied_unseen, judge, may_answer
 from holdfast.session.state import Call, CallStatus, Phase, SessionState, Turn
 
 S = CallStatus
@@ -318,6 +318,8 @@ def _approval_stopped(state: SessionState, turn: Turn, context: TurnContext, cal
         return _voided(turn, call, f"Not run: {verdict.text}.", "policy_tightened")
     if not _still_entitled(context, definition, approval.answer.by, command.policy, asked.may_answer):
         return _voided(turn, call, f"Not run: {approval.answer.by} may no longer approve this.", "approver_removed")
+    if not counts(approval.answer.way, command.policy.consent):
+        return _voided(turn, call, "Not run: the answer came in a way that no longer counts as consent.", "policy_tightened")
     if isinstance(verdict, Ask) and verdict.in_doubt_twin and not asked.in_doubt_twin:
         # An equal call became in doubt since: whoever approved did not know, and is asked again.
         return (_ask(state, turn, call, command.looked, verdict, command.policy, turn.prompts, now),)

@@ -275,10 +275,11 @@ class ApprovalAnswered(Event, frozen=True):
     arguments: str | None = None  # with `edit`: what should run instead
     grant: str | None = None
     asserted_by: str | None = None
+    way: str | None = None  # how it came: script, terminal, page or channels
 
 
 class AnswerRefused(Event, frozen=True):
-    """Somebody tried to answer who may not. Kept for the audit; the prompt stands."""
+    """Somebody tried to answer who may not, or in a way that does not count. Kept for the audit; the prompt stands."""
 
     approval: ApprovalId
     turn: TurnId

@@ -98,6 +98,7 @@ class TokenAdded(HomeEvent, frozen=True):
     audience: str
     expires_at: int | None
     by: str
+    way: str | None = None  # "page": given for a one-time code; "code": such a code, which opens nothing but the exchange
 
 
 class TokenRevoked(HomeEvent, frozen=True):

@@ -5,7 +5,7 @@ The order: audience profile, hard deny, mode deny, in-doubt twin, grants, mode a
 right before it starts, so that later tightening applies, and later widening does not (the second time only what was allowed or approved is looked at).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -17,6 +17,9 @@ from holdfast.session.home_events import GrantProposed
 from holdfast.session.plan import Binding, ToolDefinition
 
 Mode = Literal["auto", "ask", "deny"]
+Way = Literal["script", "terminal", "page", "channels"]
+"""How an answer came: from a program or without a terminal, from a person's terminal, from the gateway's page, from a channel."""
+WAYS: tuple[Way, ...] = ("script", "terminal", "page", "channels")
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +45,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     session_jobs_max: int = limits.JOBS_PER_SESSION_MAX
     home_jobs_max: int = limits.JOBS_PER_HOME_MAX
     job_seconds: float = limits.JOB_SECONDS
+    consent: tuple[Way, ...] = WAYS
 
     def rule(self, audience: Audience, tool: str) -> Rule | None:
         rules = self.rules.get(audience)
@@ -147,6 +151,16 @@ def offered(context: TurnContext, definition: ToolDefinition, policy: Policy) ->
     if rule is not None:
         return rule.mode != "deny"
     return context.requester is None or Audience(definition.audience).narrowness <= context.audience.narrowness
+
+
+def counts(way: str | None, consent: Collection[str]) -> bool:
+    """
+    Whether an answer that came this way is consent. One of which nobody says how it came was made by a program.
+
+    >>> counts("terminal", ["terminal", "page"]), counts(None, ["terminal", "page"])
+    (True, False)
+    """
+    return (way or "script") in consent
 
 
 def may_answer(context: TurnContext, rule: Rule) -> tuple[str, ...]:

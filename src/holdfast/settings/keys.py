@@ -7,9 +7,11 @@ docs/settings.md documents exactly these; a test compares the two.
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
 from holdfast import limits
 from holdfast.session.authority import Audience
-from holdfast.session.policy import Rule
+from holdfast.session.policy import WAYS, Rule
 from holdfast.settings import values
 from holdfast.settings.settings import DEFAULT_MODEL, Notify, did_you_mean
 from holdfast.settings.values import Reader, Wrong
@@ -97,6 +99,7 @@ SECTIONS: Mapping[tuple[str, ...], Mapping[str, Key]] = {
         "prompts_per_turn_max": Key(values.whole_number(0, 1000), f"`{limits.PROMPTS_PER_TURN_MAX}`", "prompts_per_turn_max"),
         "on_message": Key(values.one_of("supersede", "wait"), '`"supersede"`', "on_message"),
         "notify": Key(notify, "none", "notify"),
+        "consent": Key(values.list_of(values.one_of(*WAYS), least=1), f"all: `{msgspec.json.encode(WAYS).decode()}`", "consent", list),
     },
     ("limits",): {
         "turn_model_calls_max": Key(values.whole_number(1, 10_000), f"`{limits.MODEL_CALLS_PER_TURN_MAX}`", "turn_model_calls_max"),
@@ -111,6 +114,7 @@ SECTIONS: Mapping[tuple[str, ...], Mapping[str, Key]] = {
     },
     ("memory",): {"recall_within_ms": Key(values.whole_number(0, 60_000), f"`{limits.MEMORY_RECALL_SECONDS * 1000:g}`", "recall_within_ms")},
     ("tools", "shell"): {"confine": Key(values.one_of("auto", "require", "off"), '`"auto"`', "shell_confine")},
+    ("tools", "python"): {"folder": Key(values.some_text, "the folder that a module was loaded from first", "tools_folder")},
     ("secrets",): {"env": Key(values.list_of(values.variable), "none", "secret_names")},
     ("storage",): {"allow_network_filesystem": Key(values.yes_or_no, "`false`", "allow_network_filesystem")},
     ("retention",): {

@@ -27,10 +27,29 @@ def places_of(text: str) -> dict[Path, int]:
     {('serve',): 1, ('serve', 'port'): 3}
     """
     places: dict[Path, int] = {}
-    for line, mentioned in _statements(text.replace("\r\n", "\n")):
+    for line, table, mentioned in _statements(text.replace("\r\n", "\n")):
         for path in _paths(mentioned):
-            places.setdefault(path, line)
+            places.setdefault((*table, *path), line)
     return places
+
+
+def too_deep(text: str, deepest: int) -> int | None:
+    """
+    The line on which a text nests deeper than `deepest`, by brackets or by dots; None where it does not. Found without reading it as TOML.
+
+    >>> too_deep("a.b.c = 1", 3), too_deep("x = 1\\na.b.c.d = 1", 3), too_deep("x = [[[[1]]]]", 3), too_deep("x = 'a.b.c.d'", 3)
+    (None, 2, 1, None)
+    """
+    if text.count(".") + text.count("[") + text.count("{") <= deepest:
+        return None
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        depth += (token["opens"] is not None) - (token["closes"] is not None)
+        if depth > deepest:
+            return text.count("\n", 0, token.start()) + 1
+    plain = _TOKEN.sub(lambda token: token[0] if len(token[0]) == 1 else "".join("\n" if each == "\n" else "q" for each in token[0]), text)
+    dotted = re.search(rf"(?:[\w-]+[ \t]*\.[ \t]*){{{deepest},}}", plain)
+    return plain.count("\n", 0, dotted.start()) + 1 if dotted is not None else None
 
 
 def line_of(places: Mapping[Path, int], path: Sequence[str]) -> int | None:
@@ -38,16 +57,30 @@ def line_of(places: Mapping[Path, int], path: Sequence[str]) -> int | None:
     return next((places[key] for length in range(len(path), 0, -1) if (key := tuple(path[:length])) in places), None)
 
 
-def _statements(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each with the line it begins on, and what it would be as a file of its own, its header repeated."""
-    header, line = "", 1
+def _statements(text: str) -> Iterator[tuple[int, Path, dict[str, Any]]]:
+    """Each with the line it begins on, the table it stands in, and what it would be as a file of its own."""
+    table: Path = ()
+    line = 1
     for statement in _split(text):
+        mentioned = loads(statement)
         if statement.lstrip().startswith("["):
-            header = statement
-            yield line, loads(statement)
-        elif loads(statement):
-            yield line, loads(header + statement)
+            table = _table(mentioned)
+            yield line, (), mentioned
+        elif mentioned:
+            yield line, table, mentioned
         line += statement.count("\n")
+
+
+def _table(header: Any) -> Path:
+    """The path of a header, which mentions one key at each level."""
+    path = []
+    while header:
+        if isinstance(header, list):
+            header = header[0]
+        else:
+            ((key, header),) = header.items()
+            path.append(key)
+    return tuple(path)
 
 
 def _split(text: str) -> Iterator[str]:

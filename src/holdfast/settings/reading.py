@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from holdfast.errors import Unusable
 from holdfast.ids import ID_PART
-from holdfast.limits import KIB
+from holdfast.limits import JSON_DEPTH_MAX, KIB
 from holdfast.ports.tools import BUILTIN_TOOLS
 from holdfast.runtime.world import AgentSpec
 from holdfast.session.authority import Audience
@@ -16,6 +17,7 @@ from holdfast.settings.settings import DEFAULT_MODEL, Settings, did_you_mean
 from holdfast.settings.values import Wrong
 
 BYTES_MAX = 64 * KIB  # read for every decision, by a person and by us
+NESTING_MAX = JSON_DEPTH_MAX  # the one bound of everything that is read
 _PROBLEMS_MAX = 20  # said at once; the rest comes after these are mended
 _AT = re.compile(r" \(at .*\)\Z")
 _AT_LINE = re.compile(r"\(at line (\d+), column \d+\)\Z")
@@ -39,7 +41,7 @@ def settings_from_toml(data: bytes, *, name: str = "holdfast.toml") -> Settings:
     text = _text(data, name)
     tree = _tree(text, name)
     found: dict[Path, dict[str, Any]] = {}
-    problems = [*_read(tree, (), found), *_shared_identities(found), *_unknown_delegates(found)]
+    problems = list(islice(chain(_read(tree, (), found), _shared_identities(found), _unknown_delegates(found)), _PROBLEMS_MAX + 1))
     if problems:
         raise _unusable(text, name, problems)
     return _settings(found)
@@ -58,6 +60,12 @@ def _text(data: bytes, name: str) -> str:
 def _tree(text: str, name: str) -> dict[str, Any]:
     import tomllib  # most homes have no settings
 
+    from holdfast.settings.lines import too_deep
+
+    if (deep := too_deep(text, NESTING_MAX)) is not None:
+        raise Unusable(
+            f"{name}, line {deep}: is nested deeper than {NESTING_MAX}", code="settings", hint="no setting is: see docs/settings.md", line=deep
+        )
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as exc:  # also what tomllib lets through: numbers too long, lists too deep
@@ -171,7 +179,7 @@ def _unusable(text: str, name: str, problems: list[Problem]) -> Unusable:
     placed = sorted(((line_of(places, problem.path) or 1, problem) for problem in problems), key=lambda each: each[0])
     said = [f"{name}, line {line}: {problem.text}" for line, problem in placed[:_PROBLEMS_MAX]]
     if len(placed) > _PROBLEMS_MAX:
-        said.append(f"and {len(placed) - _PROBLEMS_MAX} more")
+        said.append("and more")
     hint = placed[0][1].hint or "docs/settings.md has every key with an example"
     return Unusable("\n".join(said), code="settings", hint=hint, line=placed[0][0])
 

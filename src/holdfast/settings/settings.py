@@ -11,7 +11,7 @@ from holdfast.ports.tools import BUILTIN_TOOLS
 from holdfast.runtime.world import AgentSpec
 from holdfast.session.authority import Audience
 from holdfast.session.compaction import CompactionRules
-from holdfast.session.policy import Policy, Rule
+from holdfast.session.policy import WAYS, Policy, Rule, Way
 from holdfast.settings.values import is_name
 
 DEFAULT_AGENT = "assistant"
@@ -43,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     prompts_per_turn_max: int = limits.PROMPTS_PER_TURN_MAX
     on_message: Literal["supersede", "wait"] = "supersede"
     notify: Notify | None = None
+    consent: tuple[Way, ...] = WAYS  # the ways in which an answer counts
     turn_model_calls_max: int = limits.MODEL_CALLS_PER_TURN_MAX
     turn_tool_calls_max: int = limits.TOOL_CALLS_PER_TURN_MAX
     turn_tokens_max: int | None = None
@@ -54,6 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     home_jobs_max: int = limits.JOBS_PER_HOME_MAX
     job_seconds: float = limits.JOB_SECONDS
     shell_confine: Literal["auto", "require", "off"] = "auto"
+    tools_folder: str | None = None  # where module:function tools are loaded from, beside installed packages
     secret_names: tuple[str, ...] = ()
     allow_network_filesystem: bool = False
     retain_sessions_seconds: int | None = None
@@ -89,6 +91,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             session_jobs_max=self.session_jobs_max,
             home_jobs_max=self.home_jobs_max,
             job_seconds=self.job_seconds,
+            consent=self.consent,
         )
 
     def compaction(self) -> CompactionRules:

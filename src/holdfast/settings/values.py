@@ -6,6 +6,7 @@ Pure. A reader never guesses: "5" is no number, true is no number, "7 days" is n
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from typing import Any
@@ -138,7 +139,7 @@ def list_of(read_one: Reader, *, least: int = 0) -> Reader:
         found = tuple(read_one(each) for each in value)
         if len(found) < least:
             raise Wrong("must not be empty")
-        twice = next((each for each in found if found.count(each) > 1), None)
+        twice = next((each for each, count in Counter(found).items() if count > 1), None)
         if twice is not None:
             raise Wrong(f"has {shown(twice)} twice")
         return found

@@ -292,7 +292,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.target is not None:
         return _fuzz(options.target, options.seconds, options.corpus)
     for name in TARGETS:
-        words = [sys.executable, "-m", "holdfast.testing.fuzzing", name, "--seconds", str(options.seconds), "--corpus", str(options.corpus)]
+        words = [sys.executable, "-P", "-m", "holdfast.testing.fuzzing", name, "--seconds", str(options.seconds), "--corpus", str(options.corpus)]
         done = subprocess.run(words, check=False)  # noqa: S603  # atheris takes the whole process
         if done.returncode != 0:
             sys.stderr.write(f"{name}: a finding; the input that led to it lies where it says\n")

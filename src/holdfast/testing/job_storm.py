@@ -112,7 +112,7 @@ def _storm(home: Path, workspace: Path, *, jobs: int, sessions: int, kills: int 
     (home / "holdfast.toml").write_text(SETTINGS)
     (home / "holdfast.toml").chmod(0o600)
     done, until = 0, time.monotonic() + _WORK_SECONDS_MAX
-    words = [sys.executable, "-m", "holdfast.testing.job_storm", "work", str(home), str(workspace), str(jobs), str(sessions)]
+    words = [sys.executable, "-P", "-m", "holdfast.testing.job_storm", "work", str(home), str(workspace), str(jobs), str(sessions)]
     while time.monotonic() < until:
         worker = subprocess.Popen(words, stdout=subprocess.DEVNULL)  # noqa: S603  # our own words
         patience = dice.uniform(*every_seconds) if kills is None or done < kills else until - time.monotonic()

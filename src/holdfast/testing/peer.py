@@ -31,7 +31,7 @@ class Peer:
     """The near end: a process of ours on the home at `path`."""
 
     def __init__(self, path: Path, **settings: int) -> None:
-        arguments = [sys.executable, "-m", "holdfast.testing.peer", str(path), json.dumps(settings)]
+        arguments = [sys.executable, "-P", "-m", "holdfast.testing.peer", str(path), json.dumps(settings)]
         self._process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603
 
     @property

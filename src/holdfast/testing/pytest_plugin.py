@@ -1,4 +1,4 @@
-"""The pytest fixture `home`: homes in memory on one disk per test, so that reopening is the next process on the same bytes."""
+"""The pytest fixture `holdfast_home`: homes in memory on one disk per test, so that reopening is the next process on the same bytes."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def home() -> "Callable[..., Home]":
+def holdfast_home() -> "Callable[..., Home]":
     """
-    `home(agents=[...])` gives a home to open with `async with`; opening another is a restart.
+    `holdfast_home(agents=[...])` gives a home to open with `async with`; opening another is a restart.
 
-        def test_it_asks(home):
+        def test_it_asks(holdfast_home):
             async def story():
-                async with home(agents=[ops]) as opened:
+                async with holdfast_home(agents=[ops]) as opened:
                     turn = await opened.send("ops/api", "restart_service service=api", source=alice)
                     assert turn.outcome == "waiting"
             asyncio.run(story())

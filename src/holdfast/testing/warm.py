@@ -47,7 +47,7 @@ class Warm:
         self._channel, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         self._channel.settimeout(_ANSWERS_SECONDS_MAX)
         with theirs:
-            words = [sys.executable, "-m", "holdfast.testing.warm", str(theirs.fileno())]
+            words = [sys.executable, "-P", "-m", "holdfast.testing.warm", str(theirs.fileno())]
             streams = dict.fromkeys(("stdin", "stdout"), subprocess.DEVNULL)
             self._process = subprocess.Popen(words, env=dict(env), cwd=cwd, pass_fds=[theirs.fileno()], **streams)  # type: ignore[call-overload]  # noqa: S603
 

@@ -8,7 +8,6 @@ from starlette.types import Message, Receive, Scope, Send
 
 from holdfast.adapters.inmemory import InMemoryStore
 from holdfast.errors import Busy
-from holdfast.gateway.codes import CODE_SECONDS, Codes, Offer
 from holdfast.gateway.gate import Gate
 from holdfast.gateway.rates import Rate
 from holdfast.gateway.tokens import Bearer, TokenBook
@@ -136,7 +135,7 @@ async def test_while_the_home_can_not_be_read_nobody_is_let_in() -> None:
     assert await asking.ask(f"Bearer hf_{'x' * 43}") == (503, "busy")
 
 
-# --- how often, and the page's one-time codes
+# --- how often
 
 
 def test_a_bucket_is_refilled_over_time_and_never_beyond_its_size() -> None:
@@ -169,21 +168,3 @@ def test_buckets_are_bounded_in_number_and_the_one_asked_longest_ago_goes() -> N
     assert [rate.take(key) for key in "aba"] == [True, True, False]
     assert rate.take("c")
     assert [rate.take(key) for key in "cab"] == [False, False, True]
-
-
-OFFER = Offer(person="alice", scopes=("read",), audience="personal", by="alice")
-
-
-@pytest.mark.parametrize(("now", "given"), [(CODE_SECONDS * 1000 - 1, OFFER), (CODE_SECONDS * 1000, None)])
-def test_a_code_is_exchanged_once_and_in_time(now: int, given: Offer | None) -> None:
-    codes = Codes()
-    code = codes.new(OFFER, now=0)
-    assert codes.take(f"{code}x", now=0) is None
-    assert codes.take(code, now=now) == given
-    assert codes.take(code, now=0) is None
-
-
-def test_only_the_newest_codes_are_kept() -> None:
-    codes = Codes()
-    made = [codes.new(OFFER, now=0) for _ in range(65)]
-    assert [codes.take(each, now=0) is not None for each in made] == [False, *[True] * 64]

@@ -7,6 +7,7 @@ import pytest
 from holdfast.adapters.inmemory import InMemoryStore
 from holdfast.errors import HoldfastError
 from holdfast.gateway import tokens
+from holdfast.gateway.codes import CODE_SECONDS, new_code
 from holdfast.gateway.tokens import Bearer, TokenBook, TokenReport, circle_of, digest_of
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.session.authority import Audience, MessageSource, Principal, Provenance
@@ -236,3 +237,56 @@ async def test_a_text_with_a_token_of_ours_in_it_is_recognised() -> None:
     assert await book.holds_token(f"hf_{'x' * 43} {token}")
     assert not await book.holds_token(f"hf_{'x' * 43} {digest_of(token)}")
     assert not await book.holds_token(token.removeprefix("hf_"))
+
+
+# --- one-time codes of the page
+
+
+async def exchanged(book: TokenBook, code: str, *, now: int) -> TokenAdded | None:
+    found = await book.exchange(code, name=f"page-{now}", expires_at=now + 1000, now=now)
+    return found[1] if found is not None else None
+
+
+@pytest.mark.parametrize(("now", "is_given"), [(CODE_SECONDS * 1000 - 1, True), (CODE_SECONDS * 1000, False)])
+@in_loop
+async def test_a_code_is_exchanged_once_and_in_time(now: int, is_given: bool) -> None:
+    book = TokenBook(HomeLedger(InMemoryStore()))
+    code = await new_code(book, person="alice", scopes=("read",), by="alice", now=0)
+    assert await exchanged(book, f"{code}x", now=0) is None
+    given = await exchanged(book, code, now=now)
+    assert (given is not None) == is_given
+    if given is not None:
+        assert (given.person, given.scopes, given.way, Bearer.of(given).way) == ("alice", ("read",), "page", "page")
+        assert await exchanged(book, code, now=now) is None
+
+
+@in_loop
+async def test_a_code_opens_nothing_but_the_exchange() -> None:
+    book = TokenBook(HomeLedger(InMemoryStore()))
+    code = await new_code(book, person="alice", scopes=("admin",), by="alice", now=0)
+    for token in (code, f"hf_{code}"):
+        assert await book.find(token, now=0) is None
+
+
+@in_loop
+async def test_no_token_is_exchanged_as_a_code() -> None:
+    book = TokenBook(HomeLedger(InMemoryStore()))
+    token, _ = await book.add("ci", person="alice", scopes=("read",), by="alice", now=0)
+    assert await exchanged(book, token, now=0) is None
+
+
+@in_loop
+async def test_two_servers_exchange_a_code_once() -> None:
+    store = InMemoryStore()
+    one, other = TokenBook(HomeLedger(store)), TokenBook(HomeLedger(store))
+    code = await new_code(one, person="alice", scopes=("read",), by="alice", now=0)
+    given = [await exchanged(book, code, now=1) for book in (other, one)]
+    assert [each is not None for each in given] == [True, False]
+
+
+@in_loop
+async def test_codes_that_nobody_used_do_not_pile_up() -> None:
+    book = TokenBook(HomeLedger(InMemoryStore()))
+    for minute in range(30):
+        await new_code(book, person="alice", scopes=("read",), by="alice", now=minute * 60_000)
+    assert len(await book.reports(now=30 * 60_000)) <= 11

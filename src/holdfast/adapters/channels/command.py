@@ -17,8 +17,10 @@ class CommandChannel:
 
     name = NOTIFY
 
-    def __init__(self, words: Sequence[str], *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    def __init__(self, words: Sequence[str], *, folder: str | None = None, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self._words = tuple(words)
+        # Where it runs. Ours is the home: a name without a folder must not mean a file of whoever owns the current folder.
+        self._folder = folder
         self._timeout_seconds = timeout_seconds
 
     def takes(self, kind: str, *, of: str) -> bool:  # noqa: ARG002  # whoever is asked is told here, whatever the channel
@@ -33,6 +35,7 @@ class CommandChannel:
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.DEVNULL,
                 env=environment,
+                cwd=self._folder,
                 start_new_session=True,
             )
         except (OSError, ValueError) as exc:

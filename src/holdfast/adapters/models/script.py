@@ -17,8 +17,9 @@ from typing import Literal
 import msgspec
 
 from holdfast.adapters.models.speech import speak
-from holdfast.errors import Unusable
+from holdfast.errors import Refused, Unusable
 from holdfast.ids import short_digest
+from holdfast.journal.strict import check_depth
 from holdfast.limits import MIB
 from holdfast.ports.model import ModelFailed, ModelRequest, OnText
 from holdfast.session.messages import ModelAnswer, ProposedCall, ResultMessage
@@ -154,8 +155,9 @@ def script_from_text(text: bytes, *, where: str) -> Script:
 
 def step_from_line(line: bytes, *, place: str) -> Step:
     try:
+        check_depth(line, what="the line's contents")
         return msgspec.json.decode(line, type=Step)
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError, Refused) as exc:
         raise Unusable(
             f"{place}: {exc}",
             code="malformed_script",

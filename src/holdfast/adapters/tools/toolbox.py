@@ -2,7 +2,6 @@
 The tools that this process has, by name: the built-in ones, the program's own functions, and what settings name as `module:attribute`.
 """
 
-import importlib
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 
@@ -11,6 +10,7 @@ from holdfast.adapters.tools.arguments import told
 from holdfast.adapters.tools.job_tools import job_cancel, job_status
 from holdfast.adapters.tools.memory import forget, recall, remember
 from holdfast.adapters.tools.now import now, wall_ms
+from holdfast.adapters.tools.program import Program
 from holdfast.adapters.tools.questions import ask_person
 from holdfast.adapters.tools.reading import list_files, read_file, search_files
 from holdfast.adapters.tools.reminders import cancel_reminder, list_reminders, set_reminder
@@ -72,7 +72,7 @@ def builtin_tools(
     )
 
 
-def load_tool(name: str, builtins: Iterable[Tool]) -> Tool:
+def load_tool(name: str, builtins: Iterable[Tool], program: Program) -> Tool:
     """A tool by its name in settings: a built-in one, or `module:attribute`. Raises Unusable with the next step."""
     module_name, colon, attribute = name.partition(":")
     if not colon:
@@ -80,7 +80,7 @@ def load_tool(name: str, builtins: Iterable[Tool]) -> Tool:
         if found is None:
             raise Unusable(f"there is no built-in tool {name!r}", hint=f"use one of {', '.join(BUILTIN_TOOLS)}, or MODULE:FUNCTION")
         return found
-    value = getattr(_imported(module_name, name), attribute, None)
+    value = getattr(_imported(program, module_name, name), attribute, None)
     if value is None:
         raise Unusable(f"tool {name!r}: {module_name} has no {attribute!r}", hint="check its spelling")
     if not all(hasattr(value, part) for part in ("definition", "validate", "bind", "prepare")):
@@ -89,12 +89,12 @@ def load_tool(name: str, builtins: Iterable[Tool]) -> Tool:
     return tool
 
 
-def _imported(module: str, tool: str) -> ModuleType:
+def _imported(program: Program, module: str, tool: str) -> ModuleType:
     try:
-        return importlib.import_module(module)
+        return program.load(module)
     except HoldfastError:  # of our own decorators, with a hint of its own
         raise
     except ImportError as exc:
-        raise Unusable(f"tool {tool!r}: {exc}", hint="is the module installed, or on PYTHONPATH?") from exc
+        raise Unusable(f"tool {tool!r}: {exc}", hint="install it, or name its folder: tools.python.folder in holdfast.toml") from exc
     except (Exception, SystemExit) as exc:  # whatever a module of the user's raises: it ends no server, and no exit code of its own is taken for ours
         raise Unusable(f"tool {tool!r}: importing {module} failed: {told(exc)}", hint=f"run `python -c 'import {module}'` to see where") from exc

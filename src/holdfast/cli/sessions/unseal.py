@@ -29,11 +29,12 @@ def register(app: typer.Typer) -> None:
 
 
 async def _unseal(options: Options, session: str, reason: str, asserted: str | None) -> int:
-    from holdfast.cli.identity import refuse_tools, who
+    from holdfast.cli.consent import require_person
+    from holdfast.cli.identity import who
     from holdfast.ids import session_id
     from holdfast.runtime.lives import begun_beyond, unseal
 
-    refuse_tools("unsealing a session")
+    require_person("unsealing a session", home_of(options))
     name = session_id(session)
     me = who(home_of(options), asserted)
     async with driving_service(options) as service:

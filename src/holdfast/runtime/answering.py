@@ -81,7 +81,7 @@ class Answering:
         if has_expired(ledger.state, self._world.clock.now_ms()):
             await ledger.commit(Expire())
         command = self._checked_edit(ledger, await spelled_as_taken(self._world, ledger, command))
-        grant = proposed_grant(ledger.state, command, now=self._world.clock.now_ms())
+        grant = proposed_grant(ledger.state, command, self._world.policy(), now=await self._home.now_at_least(self._world.clock.now_ms()))
         if grant is None:
             return await _commit_answer(ledger, command)
         await self._home.append(grant)

@@ -19,9 +19,10 @@ from holdfast.session.commands import AnswerApproval, DecideCalls, FinishCall, J
 from holdfast.session.decide import Committed, commit
 from holdfast.session.events import CallOutcome, DelegateOf, SessionBorn, SessionEvent
 from holdfast.session.evolve import evolve, fold, initial
+from holdfast.session.grants import granted_arguments, identities_of
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.plan import Binding, ToolDefinition
-from holdfast.session.policy import Looked, Policy, granted_arguments
+from holdfast.session.policy import Looked, Policy
 from holdfast.session.state import Call, CallStatus, SessionState, Turn
 
 SESSION = SessionId("ops/api")
@@ -204,7 +205,7 @@ class PureSession:
     def answer(self, approval: ApprovalId, option: str, by: str, **more: Any) -> Committed:
         """Answer as a service does: a grant is proposed before the answer, and counts once the answer is there."""
         more.setdefault("answer_id", f"answer-{approval}-{option}-{by}")
-        proposed = self.proposed_grant(approval, option, more["answer_id"]) if option in SCOPES and self.keeps_grants else None
+        proposed = self.proposed_grant(approval, option, by, more["answer_id"]) if option in SCOPES and self.keeps_grants else None
         command = AnswerApproval(approval=approval, option=option, by=by, grant=proposed.grant if proposed else None, **more)
         committed = self.do(command)
         outcome = committed.decided[-1]
@@ -212,7 +213,7 @@ class PureSession:
             self.grants[proposed.grant] = proposed
         return committed
 
-    def proposed_grant(self, approval: ApprovalId, option: str, answer_id: str) -> GrantProposed | None:
+    def proposed_grant(self, approval: ApprovalId, option: str, by: str, answer_id: str) -> GrantProposed | None:
         where = self.state.approvals.get(approval)
         turn = self.state.turns.get(where[0]) if where else None
         call = self.state.open_call(where[0], where[1]) if where else None
@@ -235,4 +236,8 @@ class PureSession:
             approval=approval,
             answer=answer_id,
             proposed_at=self.now,
+            granted_by=by,
+            expires_at=self.now + self.policy.remember_for_seconds * 1000,
+            identities={name: identities_of(name, self.policy.people) for name in (by, turn.context.requester)},
+            path=None if scope == "folder" else binding.path,
         )

@@ -156,5 +156,5 @@ def request(
         dangerous=not question and (not binding.confined or not binding.readable or ask.in_doubt_twin),
         reason=ask.reason,
         in_doubt_twin=ask.in_doubt_twin,
-        path=binding.path,
+        path=binding.path if definition.kind in ("read_file", "write_file") else None,
     )

@@ -123,7 +123,7 @@ def covers(grant: GrantProposed, *, context: TurnContext, definition: ToolDefini
 
 def _in_scope(grant: GrantProposed, context: TurnContext, definition: ToolDefinition, binding: Binding) -> bool:
     # Equal words may lead elsewhere from another workspace or over a link: a grant for a file is for the path they led to.
-    same_path = grant.path == binding.path
+    same_path = definition.kind not in ("read_file", "write_file") or grant.path == binding.path
     match grant.scope:
         case "session":
             here = (grant.session, grant.instance) == (context.session, context.instance)

@@ -164,7 +164,7 @@ class PureSession:
             confined=self.confined or definition.kind != "shell",
             reach="outside" if path.startswith("/outside") else "workspace" if path else "none",
             readable="$(" not in str(fields.get("command", "")),
-            path=path if file_tool else None,
+            path=path if file_tool else cwd if definition.kind == "shell" else None,
         )
 
     # --- steps that need a look
@@ -239,5 +239,5 @@ class PureSession:
             granted_by=by,
             expires_at=self.now + self.policy.remember_for_seconds * 1000,
             identities={name: identities_of(name, self.policy.people) for name in (by, turn.context.requester)},
-            path=None if scope == "folder" else binding.path,
+            path=None if scope == "folder" else asked.path,
         )

@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.session.test_policy import ALICE, ARGS, PLAIN, TEAM_ALICE, TOOLS, WEBHOOK, grant
 
 from holdfast.session.authority import Audience
 from holdfast.session.grants import SCOPES_OF, Terms, ends_at, flaw_of, identities_of
 from holdfast.session.policy import Allow, Ask, Deny, Policy, Rule, judge, terms_of
-from tests.unit.session.test_policy import ALICE, ARGS, PLAIN, TEAM_ALICE, TOOLS, WEBHOOK, grant
 
 BOBS = {"granted_by": "bob", "identities": {"alice": ("local:alice",), "bob": ("local:bob",)}}
 

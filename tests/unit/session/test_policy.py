@@ -278,8 +278,6 @@ def test_a_grant_covers_the_very_call() -> None:
         {"binding": UNREADABLE},
         {"binding": UNCONFINED},
         {"binding": msgspec.structs.replace(PLAIN, memorable=False)},
-        {"binding": msgspec.structs.replace(PLAIN, path="/elsewhere")},
-        {"path": "/elsewhere"},
         {"binding": msgspec.structs.replace(PLAIN, cwd="/elsewhere")},
         {"arguments": '{"branch":"new"}'},
         {"arguments": '{"branch": "old"}'},
@@ -291,6 +289,17 @@ def test_a_grant_covers_the_very_call() -> None:
 def test_each_dimension_of_a_grant_counts(flip: dict[str, Any]) -> None:
     """Case 34, P9: flip any one, and it is not covered."""
     assert not covered(**flip)
+
+
+@pytest.mark.parametrize("tool", ["read_file", "write_file"])
+@pytest.mark.parametrize("scope", ["session", "everywhere"])
+def test_a_grant_for_a_file_is_for_the_path_that_its_words_led_to(tool: str, scope: str) -> None:
+    """Equal words lead elsewhere from another workspace, or once a link points elsewhere."""
+    made = {"tool": tool, "definition": TOOLS[tool].digest(), "scope": scope, "path": "/srv/a/b.txt"}
+    same = grant(**made)
+    for path, inside in (("/srv/a/b.txt", True), ("/etc/b.txt", False), (None, False)):
+        binding = Binding(display="x", path=path)
+        assert covers(same, context=ALICE, definition=TOOLS[tool], arguments=ARGS, binding=binding) is inside
 
 
 @pytest.mark.parametrize(("cwd", "inside"), [("/srv", True), ("/srv/deep", True), ("/srv2", False), ("/", False), ("/sr", False), (None, False)])
@@ -305,7 +314,8 @@ def test_a_folder_grant_covers_that_folder_and_below(cwd: str | None, inside: bo
 
 def test_everywhere_is_anywhere_but_only_that_command() -> None:
     made = grant(tool="shell", definition=TOOLS["shell"].digest(), scope="everywhere", arguments='{"command":"ls"}', session=SessionId("ops/other"))
-    assert covers(made, context=ALICE, definition=TOOLS["shell"], arguments='{"command":"ls","cwd":"/x"}', binding=SHELL)
+    elsewhere = msgspec.structs.replace(SHELL, path="/x")  # a command's path is its folder
+    assert covers(made, context=ALICE, definition=TOOLS["shell"], arguments='{"command":"ls","cwd":"/x"}', binding=elsewhere)
     assert not covers(made, context=ALICE, definition=TOOLS["shell"], arguments='{"command":"ls -a","cwd":"/x"}', binding=SHELL)
 
 

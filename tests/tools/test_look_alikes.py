@@ -111,6 +111,22 @@ def test_natural_text_stays_readable(text: str) -> None:
     assert render_argument(f'"{text} "').text == f'"{text} "'
 
 
+@pytest.mark.parametrize(
+    ("text", "strict", "lenient"),
+    [
+        ("x\u0436y", "x\\u0436y", "x\\u0436y"),  # no Latin letter looks like it, but the word has two scripts
+        ("\u0436\u03bb", "\\u0436\\u03bb", "\\u0436\\u03bb"),
+        ("\u0436\u65e5", "\\u0436\\u65e5", "\\u0436\\u65e5"),
+        ("\u00e9\u0436", "\u00e9\\u0436", "\u00e9\\u0436"),
+        ("x\u65e5", "x\\u65e5", "x\u65e5"),  # written together every day, and never in a command's name
+        ("\u65e5\u30ce\u672c x", "\u65e5\\u30ce\u672c x", "\u65e5\u30ce\u672c x"),
+        ("x\u30cey", "x\\u30cey", "x\\u30cey"),
+    ],
+)
+def test_a_word_of_two_scripts_is_marked(text: str, strict: str, lenient: str) -> None:
+    assert (render(text).text, render_content(text).text) == (strict, lenient)
+
+
 def test_japanese_without_spaces_stays_readable_as_an_argument() -> None:
     text = '"\u8a2d\u5b9a\u3092\u898b\u3066"'
     assert render_argument(text).text == text

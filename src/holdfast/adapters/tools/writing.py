@@ -18,6 +18,7 @@ from holdfast.adapters.tools.arguments import REQUIRED, ArgumentTypes
 from holdfast.adapters.tools.builtin import Builtin, ToolFailed, Values, definition_of
 from holdfast.adapters.tools.display import display_of
 from holdfast.adapters.tools.home_guard import Guarded
+from holdfast.adapters.tools.inert_files import is_inert
 from holdfast.adapters.tools.paths import HARD_DENY, check_path, locate, open_folder
 from holdfast.ports.tools import CannotBind, Scene
 from holdfast.session.plan import Binding
@@ -64,6 +65,7 @@ def _look(values: Values, scene: Scene) -> Binding:
         reach=place.reach,
         path=place.path,
         scripts=(f"replaces {digest}",),
+        memorable=place.reach == "workspace" and is_inert(place.path, values["content"]),
         warnings=(*name.warnings, *warnings),
     )
 

@@ -48,6 +48,7 @@ def is_unusual_latin(char: str) -> bool:
     return not ordinary or like_of(char) is not None
 
 
+@lru_cache(maxsize=4096)
 def _is_lenient_look_alike(char: str) -> bool:
     """One letter for one letter: a ligature or a letter with a hook is seen as what it is in natural text."""
     if char in _NATURAL:
@@ -60,6 +61,7 @@ def _is_lenient_look_alike(char: str) -> bool:
 _LENIENT_FURTHER = frozenset("\u043a\u03ba\u03c7\u056c\u0967")
 
 
+@lru_cache(maxsize=4096)
 def like_of(char: str) -> str | None:
     """
     The ASCII text that a character is taken for.

@@ -40,6 +40,7 @@ _TOKEN = re.compile(r"[^\s\x00-\x2c\x2e\x2f\x3a-\x40\x5b-\x60\x7b-\x7f]+")
 _SPACES_IN_A_ROW_MAX = 40  # more can push what follows out of sight
 _LINES_MAX_UNWARNED = 60  # about a screen
 _ESCAPE = re.compile(r"(\\+)(u[0-9a-f]{4}|U[0-9a-f]{8})|(\\+)(?=[uU])")
+_ASCII_SIGN = re.compile(r"[!-~]")
 _FRAME = "| "
 _NAMED_MAX = 20  # characters named in one warning; further ones are counted
 
@@ -123,11 +124,11 @@ def _escaped_positions(text: str, spared: frozenset[str], *, strict: bool) -> se
     for match in _TOKEN.finditer(text):
         if not match.group().isascii():
             found.update(match.start() + i for i in ambiguous_letters(match.group(), strict=strict))
-    for match in re.finditer(r" +(?=\n|\Z)", text):
+    for match in re.finditer(r"(?<! ) +(?=\n|\Z)", text):
         found.update(range(*match.span()))
-    for match in re.finditer(r"[^\n]*[!-~][^\n]*", text):
+    for match in re.finditer(r"[^\n]+", text):
         # A right-to-left letter among ASCII reorders what stands around it, without any control character.
-        if not match.group().isascii():
+        if not match.group().isascii() and _ASCII_SIGN.search(match.group()):
             found.update(i for i in range(*match.span()) if unicodedata.bidirectional(text[i]) in _RIGHT_TO_LEFT)
     # Last, since a mark on a letter that is written out would sit on the escape's own last digit.
     for i, char in enumerate(text):

@@ -17,13 +17,14 @@ from holdfast.session.authority import TurnContext
 from holdfast.session.codec import decode, encode
 from holdfast.session.commands import AnswerApproval, DecideCalls, FinishCall, JobPlan, NewDelegate, ReportDelegate, SessionCommand, StartTool
 from holdfast.session.decide import Committed, commit
-from holdfast.session.events import CallOutcome, DelegateOf, SessionBorn, SessionEvent
+from holdfast.session.events import CallOutcome, DelegateOf, SessionBorn, SessionEvent, ToolStarted
 from holdfast.session.evolve import evolve, fold, initial
 from holdfast.session.grants import granted_arguments, identities_of
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.plan import Binding, ToolDefinition
 from holdfast.session.policy import Looked, Policy
 from holdfast.session.state import Call, CallStatus, SessionState, Turn
+from holdfast.testing.grant_oracle import check_start
 
 SESSION = SessionId("ops/api")
 LIFE = InstanceId("life-1")
@@ -79,6 +80,7 @@ class PureSession:
         self.policy = Policy()
         self.tools: dict[str, ToolDefinition] = dict(TOOLS)
         self.grants: dict[str, GrantProposed] = {}
+        self.known_grants: set[str] = set()  # those that were revoked too
         # What a look at the world finds: which folder it is, and whether tools can be confined.
         self.identity = "1:1"
         self.confined = True
@@ -190,7 +192,12 @@ class PureSession:
         new = NewDelegate(agent="helper", session=name, instance=InstanceId(f"life of {name}"), tools=tuple(sorted(self.tools)))
         job = JOB if looked[0].background and self.state.turns[turn].loop == "ours" else None
         command = StartTool(turn=turn, looked=looked[0], policy=self.policy, grants=self.active_grants(), epoch=self.epoch, delegate=new, job=job)
-        run: int | None = self.do(command).decided[-1].outcome
+        committed = self.do(command)
+        for event in committed.events:
+            context = self.state.turns[turn].context
+            if isinstance(event, ToolStarted) and event.allowed_by in self.known_grants and isinstance(context, TurnContext):
+                check_start(context, event.tool, self.active_grants(), self.policy, now=self.now)
+        run: int | None = committed.decided[-1].outcome
         return run
 
     def finish(self, turn: TurnId, call: CallId, run: int, outcome: CallOutcome = "ok", text: str | None = None) -> Committed:
@@ -211,6 +218,7 @@ class PureSession:
         outcome = committed.decided[-1]
         if proposed is not None and outcome.refusal is None and not outcome.outcome.again:
             self.grants[proposed.grant] = proposed
+            self.known_grants.add(proposed.grant)
         return committed
 
     def proposed_grant(self, approval: ApprovalId, option: str, by: str, answer_id: str) -> GrantProposed | None:

@@ -8,6 +8,7 @@ from tests.unit.session.test_policy import ALICE, ARGS, PLAIN, TEAM_ALICE, TOOLS
 
 from holdfast.session.authority import Audience
 from holdfast.session.grants import SCOPES_OF, Terms, ends_at, flaw_of, identities_of
+from holdfast.session.home_events import GrantProposed, decode_home_event
 from holdfast.session.policy import Allow, Ask, Deny, Policy, Rule, judge, terms_of
 
 BOBS = {"granted_by": "bob", "identities": {"alice": ("local:alice",), "bob": ("local:bob",)}}
@@ -165,3 +166,17 @@ def test_how_far_a_rule_lets_an_answer_be_remembered(rule: Rule, remembers: str)
         now=0,
     )
     assert isinstance(asked, Deny) or asked.remember == remembers  # type: ignore[union-attr]
+
+
+def test_a_record_from_before_givers_were_recorded_counts_for_nothing() -> None:
+    kept = msgspec.to_builtins(grant())
+    for name in ("granted_by", "expires_at", "identities"):
+        del kept[name]
+    old = decode_home_event("grant_proposed", 1, msgspec.json.encode(kept))
+    assert isinstance(old, GrantProposed)
+    assert (old.granted_by, old.expires_at) == (None, 0)
+    for revived in (old, msgspec.structs.replace(old, granted_by="alice"), msgspec.structs.replace(old, expires_at=10**15)):
+        found = judge(
+            context=ALICE, definition=TOOLS["delete"], arguments=ARGS, binding=PLAIN, policy=Policy(), grants=[revived], in_doubt_twin=False, now=2
+        )
+        assert isinstance(found, Ask)

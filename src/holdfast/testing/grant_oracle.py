@@ -1,8 +1,8 @@
 """
 A5 and P9 as a second program sees them: may this grant let this call start, by the policy of this moment?
 
-Written apart from `session/policy.py` and `session/grants.py`, from the documentation alone, so that the
-simulations and scenarios compare two readings of it.
+Written apart from `session/policy.py` and `session/grants.py`, from the documentation alone. A test compares
+the two readings over every rule and giver; `PureSession` asks this one whenever a grant starts a call.
 """
 
 from collections.abc import Iterable
@@ -22,12 +22,13 @@ def check_start(context: TurnContext, tool: str, grants: Iterable[GrantProposed]
     standing = [
         grant
         for grant in grants
-        if grant.tool == tool and grant.requester == context.requester and grant.boundary == context.boundary and _stands(grant, rule, now)
+        if grant.tool == tool and grant.requester == context.requester and grant.boundary == context.boundary and stands(grant, rule, now)
     ]
     hold("A5", standing, f"{tool} starts by a grant whose giver may no longer answer, which is over, or which may not be remembered")
 
 
-def _stands(grant: GrantProposed, rule: Rule | None, now: int) -> bool:
+def stands(grant: GrantProposed, rule: Rule | None, now: int) -> bool:
+    """Whether a rule that asks, or none, lets the grant count. `deny` and `auto` are not asked about."""
     if grant.granted_by is None or now >= grant.expires_at:
         return False
     if rule is None:

@@ -1,5 +1,6 @@
 """A5, P9: a grant rests on its giver, on the rule of now and on its time; each of them can end it."""
 
+import itertools
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from holdfast.session.authority import Audience
 from holdfast.session.grants import SCOPES_OF, Terms, ends_at, flaw_of, identities_of
 from holdfast.session.home_events import GrantProposed, decode_home_event
 from holdfast.session.policy import Allow, Ask, Deny, Policy, Rule, judge, terms_of
+from holdfast.testing.grant_oracle import stands
 
 BOBS = {"granted_by": "bob", "identities": {"alice": ("local:alice",), "bob": ("local:bob",)}}
 
@@ -180,3 +182,18 @@ def test_a_record_from_before_givers_were_recorded_counts_for_nothing() -> None:
             context=ALICE, definition=TOOLS["delete"], arguments=ARGS, binding=PLAIN, policy=Policy(), grants=[revived], in_doubt_twin=False, now=2
         )
         assert isinstance(found, Ask)
+
+
+def test_the_program_and_a_second_reading_of_the_documentation_agree_on_every_rule() -> None:
+    """A5 as a whole: 2,880 combinations of rule, giver, scope and time."""
+    seen = {True: 0, False: 0}
+    for mode, approvers, may, remember, giver, scope, now in itertools.product(
+        ("ask", "deny"), (None, (), ("bob",), ("alice", "bob")), (None, True, False), (None, "never", "session", "any"),
+        ("alice", "bob", "carol", None, ""), ("session", "everywhere"), (2, 999, 1000),
+    ):  # fmt: skip
+        rule = Rule(mode=mode, approvers=approvers, requester_may_answer=may, remember=remember)  # type: ignore[arg-type]
+        given = {"granted_by": giver, "scope": scope, "identities": {name: (f"local:{name}",) for name in ("alice", "bob", "carol")}}
+        expected = mode == "ask" and stands(grant(**given), rule, now)
+        assert (decided(rule, now=now, **given) == Allow("g1")) is expected, (rule, given, now)
+        seen[expected] += 1
+    assert min(seen.values()) > 50

@@ -6,13 +6,14 @@ import msgspec
 
 from holdfast.ids import GrantId, SessionId
 from holdfast.runtime.reports import arguments_of, iso
+from holdfast.session.approvals import HERE, ON_THIS_PATH
 from holdfast.session.authority import Audience
 from holdfast.session.grants import ends_at, flaw_of
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.policy import Policy, Rule, terms_of
 from holdfast.session.rendering import render
 
-_HERE = ", in this session"
+_IN_SESSION = ", in this session"
 
 
 class GrantReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +67,11 @@ def grant_report(grant: GrantProposed, granted_at: int, policy: Policy, *, now: 
 def covered(grant: GrantProposed) -> str:
     """The words of the option that was answered, with the requester, the session and the arguments named."""
     words = grant.offered or f"{grant.tool}, scope {grant.scope}"
-    if words.endswith(_HERE):
-        words = f"{words.removesuffix(_HERE)}, in the session {grant.session}"
+    if grant.scope == "session":
+        words = f"{words.removesuffix(_IN_SESSION)}, in the session {grant.session}"
+        if grant.folder is not None and words.startswith(f"this exact command {HERE}"):
+            words = words.replace(HERE, f"run in {render(grant.folder).text}", 1)
+    if grant.path is not None:
+        words = words.replace(ON_THIS_PATH, f"on {render(grant.path).text}", 1)
     bound = "" if grant.scope == "folder" and grant.path is None and grant.arguments == "{}" else f": {render(grant.arguments).text}"
     return f"{render(grant.requester).text} ({render(grant.boundary).text}) may use {grant.tool} without a prompt for {words}{bound}"

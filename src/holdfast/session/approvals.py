@@ -26,6 +26,9 @@ DENY = "deny"
 ANSWER = "answer"
 SCOPES = {APPROVE_SESSION: "session", APPROVE_FOLDER: "folder", APPROVE_EVERYWHERE: "everywhere"}
 """Options that leave a grant behind, and its scope."""
+HERE = "here"
+ON_THIS_PATH = "on this path"
+"""The prompt shows the folder and the path; a list of grants writes them out in the place of these words."""
 RESERVED = frozenset({APPROVE_ONCE, *SCOPES, EDIT, DENY, ANSWER})
 """Words that mean something to us: no choice of a model's question may be one of them."""
 
@@ -101,18 +104,18 @@ def _kept(definition: ToolDefinition, binding: Binding, requester: str) -> list[
     """The options that leave a grant behind, and in words exactly what each grant covers (`grants.covers`)."""
     own, folder = f"in any session of {render(requester).text}", folder_of(definition, binding)
     if definition.kind == "shell":
-        here = "" if binding.cwd is None else f" run in {render(binding.cwd).text}"
-        said, anywhere = f"this exact command{here}", "this exact command run in any folder"
+        said, anywhere = f"this exact command {HERE}", f"this exact command anywhere, for {render(requester).text}"
         below = f"this exact command run in {render(folder or '').text} or below"
     else:
         free = f", whatever {' and '.join(definition.free_fields)} is" if definition.free_fields and definition.kind != "write_file" else ""
-        on = "" if binding.path is None else f", on {render(binding.path).text}"
-        said = anywhere = f"{definition.name} with these exact arguments{free}{on}"
+        on = "" if binding.path is None else f", {ON_THIS_PATH}"
+        said = f"{definition.name} with these exact arguments{free}{on}"
+        anywhere = f"{said}, {own}"
         below = f"{definition.name} with any arguments, on any path in {render(folder or '').text} or below"
     options = [(APPROVE_SESSION, f"{said}, in this session")]
     if folder is not None:
         options.append((APPROVE_FOLDER, f"{below}, {own}"))
-    return [*options, (APPROVE_EVERYWHERE, f"{anywhere}, {own}")]
+    return [*options, (APPROVE_EVERYWHERE, anywhere)]
 
 
 def request(

@@ -408,26 +408,26 @@ def test_a_person_is_told_why_they_are_asked(case: dict[str, Any], reason: str) 
             "shell",
             SHELL,
             {
-                "approve_session": "this exact command run in /srv, in this session",
+                "approve_session": "this exact command here, in this session",
                 "approve_folder": "this exact command run in /srv or below, in any session of alice",
-                "approve_everywhere": "this exact command run in any folder, in any session of alice",
+                "approve_everywhere": "this exact command anywhere, for alice",
             },
         ),
         (
             "write_file",
             FILE,
             {
-                "approve_session": "write_file with these exact arguments, on /srv/a/b.txt, in this session",
-                "approve_everywhere": "write_file with these exact arguments, on /srv/a/b.txt, in any session of alice",
+                "approve_session": "write_file with these exact arguments, on this path, in this session",
+                "approve_everywhere": "write_file with these exact arguments, on this path, in any session of alice",
             },
         ),
         (
             "read_file",
             FILE,
             {
-                "approve_session": "read_file with these exact arguments, on /srv/a/b.txt, in this session",
+                "approve_session": "read_file with these exact arguments, on this path, in this session",
                 "approve_folder": "read_file with any arguments, on any path in /srv/a or below, in any session of alice",
-                "approve_everywhere": "read_file with these exact arguments, on /srv/a/b.txt, in any session of alice",
+                "approve_everywhere": "read_file with these exact arguments, on this path, in any session of alice",
             },
         ),
     ],

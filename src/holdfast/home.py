@@ -23,11 +23,12 @@ from holdfast.ports.tools import BUILTIN_TOOLS, Tool
 from holdfast.runtime.awaiting import finish
 from holdfast.runtime.feed import Heard
 from holdfast.runtime.foreign import ForeignTurn
+from holdfast.runtime.grant_reports import GrantReport
 from holdfast.runtime.in_flight import Follower, InFlight
 from holdfast.runtime.job_reports import JobReport
 from holdfast.runtime.job_verbs import cancel_job, list_jobs, show_job
 from holdfast.runtime.reminding import Wanted
-from holdfast.runtime.reports import AnswerReport, ApprovalReport, ErrorReport, GrantReport, ReminderReport, SessionReport, TurnReport
+from holdfast.runtime.reports import AnswerReport, ApprovalReport, ErrorReport, ReminderReport, SessionReport, TurnReport
 from holdfast.runtime.service import Service
 from holdfast.runtime.world import AgentSpec
 from holdfast.session.authority import MessageSource
@@ -279,12 +280,12 @@ class Home:
 
     @_verb
     async def grants(self) -> tuple[Grant, ...]:
-        """Remembered approvals that count."""
+        """Remembered approvals that are not over. `counts` says whether policy lets each count at present, `covers` what it covers."""
         return await self.service.grants()
 
     @_verb
     async def revoke(self, grant: str, *, by: MessageSource) -> None:
-        """Take a remembered approval back: the requester may. From the next call on it is asked again."""
+        """Take a remembered approval back: its requester and its giver may. From the next call on it is asked again."""
         texts({"grant": grant}, {})
         system = a_source(by).principal == "system"
         await self.service.revoke(GrantId(grant), by=asking(by, may_all=system), may_all=system)

@@ -28,6 +28,7 @@ TOOL_OUTPUT_VIEW_BYTES = 32 * KIB  # what the model sees of one result; the rest
 TOOL_OUTPUT_KEPT_BYTES = 16 * MIB  # what is kept at all
 TOOL_TIMEOUT_SECONDS = 120.0
 APPROVAL_EXPIRES_AFTER_SECONDS = 7 * 24 * 3600
+GRANT_EXPIRES_AFTER_SECONDS = 30 * 24 * 3600  # a person still knows what they allowed a month ago
 LOCK_WAIT_SECONDS = 10.0  # then Busy, with who holds it
 LIST_WAIT_SECONDS = 1.0  # for writers of all its sessions together: commits take milliseconds, and a list must not hang on one that is stopped
 MODEL_FIRST_TOKEN_SECONDS = 120.0

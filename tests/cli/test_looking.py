@@ -2,6 +2,7 @@
 
 import json
 import signal
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,36 @@ def test_a_grant_lets_the_equal_call_run_until_it_is_revoked(cli: Cli) -> None:
     assert cli.json("send", "ops/api", "run: echo ran >> ran.txt", "--as", "alice")["outcome"] == "waiting"
     gone = cli("--json", "grants", "revoke", grant["id"])
     assert (gone.code, gone.json["error"]["code"]) == (6, "unknown")
+
+
+def test_a_grant_says_who_gave_it_and_until_when_and_ends_with_the_rule_that_allowed_it(cli: Cli) -> None:
+    """A5 on the command line: its requester, its giver and the owner see it; the giver may take it back."""
+    rule = '[policy.personal]\nwrite_file = {{ ask = ["bob"], requester_may_answer = false{} }}\n[approvals]\nremember_for = "2d"\n'
+    asking = ("send", "ops/api", "write_file path=notes.txt content=hello", "--as", "alice")
+    cli.settings(rule.format(', remember = "any"'))
+    (approval,) = cli.json(*asking)["approvals"]
+    assert approval["options"] == ["approve_once", "approve_session", "approve_everywhere", "edit", "deny"]
+    assert cli("--json", "approvals", "answer", approval["id"], "approve_session", "--as", "bob").code == 0
+    (grant,) = cli.json("grants", "list")["grants"]
+    assert (grant["requester"], grant["granted_by"], grant["counts"]) == ("alice", "bob", True)
+    covers = f"write_file with these exact arguments, on {cli.cwd}/notes.txt, in the session ops/api: "
+    assert grant["covers"].startswith(f"alice (personal:alice) may use write_file without a prompt for {covers}")
+    assert '"content":"hello"' in grant["covers"]
+    assert timestamp(grant["expires_at"]) - timestamp(grant["granted_at"]) <= 2 * 24 * 3600
+    assert "bob" in cli("grants", "list").out
+    assert cli.json(*asking)["outcome"] == "completed"
+    cli.settings(rule.format(""))
+    (waiting,) = cli.json(*asking)["approvals"]
+    assert waiting["options"] == ["approve_once", "edit", "deny"]
+    (grant,) = cli.json("grants", "list")["grants"]
+    assert (grant["counts"], grant["covers"][:22]) == (False, "nothing at present, si")
+    assert cli("--json", "grants", "revoke", grant["id"], "--as", "carol").code == 6
+    assert cli("--json", "grants", "revoke", grant["id"], "--as", "bob").code == 0
+    assert cli.json("grants", "list") == {"grants": []}
+
+
+def timestamp(iso: str) -> float:
+    return datetime.fromisoformat(iso).timestamp()
 
 
 def test_the_owner_may_revoke_anybodys_grant(cli: Cli) -> None:

@@ -103,6 +103,28 @@ def test_an_edit_is_shown_again_and_a_denial_runs_nothing(shared: Gateway, alice
     assert not (shared.work / "edits.txt").exists()
 
 
+def test_a_grant_is_listed_to_its_giver_too_who_may_take_it_back(gateway: Gateway) -> None:
+    """Whoever asked and whoever gave it see the same words; nobody else sees that it is there."""
+    gateway.settings('[policy.personal]\nwrite_file = { ask = ["bob"], requester_may_answer = false, remember = "session" }\n')
+    gateway.start()
+    alice, bob = gateway.client(gateway.token("alice")), gateway.client(gateway.token("bob"))
+    gateway.send(alice, "api/grants", "write_file path=notes.txt content=hi")
+    prompt = gateway.waiting(bob, "api/grants")
+    assert prompt["options"] == ["approve_once", "approve_session", "edit", "deny"]
+    assert gateway.answer(bob, prompt, "approve_session").status_code == 200
+    (grant,) = bob.get("/v1/grants").json()["grants"]
+    assert alice.get("/v1/grants").json()["grants"] == [grant]
+    assert (grant["requester"], grant["granted_by"], grant["counts"], bool(grant["expires_at"])) == ("alice", "bob", True, True)
+    assert "notes.txt" in grant["covers"]
+    mallory = gateway.client(gateway.token("mallory"))
+    assert mallory.get("/v1/grants").json()["grants"] == []
+    assert mallory.delete(f"/v1/grants/{grant['id']}").status_code == 404
+    narrow = gateway.client(gateway.token("bob", "read,approve", audience="public"))
+    assert narrow.get("/v1/grants").json()["grants"] == []
+    assert bob.delete(f"/v1/grants/{grant['id']}").status_code == 204
+    assert alice.get("/v1/grants").json()["grants"] == []
+
+
 def test_a_grant_is_listed_to_its_owner_and_can_be_taken_back(shared: Gateway, alice: httpx.Client) -> None:
     shared.send(alice, "api/grants", "run: true")
     assert shared.answer(alice, shared.waiting(alice, "api/grants"), "approve_session").status_code == 200

@@ -361,7 +361,7 @@ def test_a_prepared_call_runs_at_most_once(place: Any, encode: Any) -> None:
 def test_the_display_shows_every_argument_as_it_will_be_read(place: Any, encode: Any) -> None:
     binding = restart_service.bind(restart_service.validate(encode(service="a\u202epi\nregion: x")), place.scene())
     assert binding.display == 'restart_service\n| service: "a\\u202epi\\nregion: x"\n| region: "eu-1"'
-    assert binding.warnings == ("invisible or control characters: \\u202e",)
+    assert binding.warnings == ("invisible or control characters: U+202E RIGHT-TO-LEFT OVERRIDE",)
 
 
 def test_too_long_to_show_can_not_be_bound(place: Any, encode: Any) -> None:

@@ -75,7 +75,7 @@ def test_look_alike_words_look_different(one: str, data: st.DataObject) -> None:
         ("\\u202e", "\\\\u202e"),
         ("C:\\temp", "C:\\temp"),
         ("a \u05d0 b", "a \\u05d0 b"),
-        ("für 日本語 привет", "für 日本語 привет"),
+        ("für 日本語 привет", "für 日本語 \\u043f\\u0440и\\u0432\\u0435\\u0442"),
     ],
 )
 def test_characters_that_hide_or_imitate_are_written_out(text: str, shown: str) -> None:
@@ -85,9 +85,12 @@ def test_characters_that_hide_or_imitate_are_written_out(text: str, shown: str) 
 @pytest.mark.parametrize(
     ("text", "warning"),
     [
-        ("\uff52\uff4d -rf x", "look-alike characters: \\uff52\\uff4d"),
-        ("p\u0430ypal", "look-alike characters: p\\u0430ypal"),
-        ("a\u202eb", "invisible or control characters: \\u202e"),
+        (
+            "\uff52\uff4d -rf x",
+            "look-alike characters: \\uff52\\uff4d (U+FF4D FULLWIDTH LATIN SMALL LETTER M, like m; U+FF52 FULLWIDTH LATIN SMALL LETTER R, like r)",
+        ),
+        ("p\u0430ypal", "look-alike characters: p\\u0430ypal (U+0430 CYRILLIC SMALL LETTER A, like a)"),
+        ("a\u202eb", "invisible or control characters: U+202E RIGHT-TO-LEFT OVERRIDE"),
         ("ls" + " " * 50 + "; rm", "more than 40 spaces in a row: look to the far right"),
         ("ls" + "\n" * 300 + "rm", "301 lines: read to the end"),
     ],
@@ -165,8 +168,8 @@ def test_a_mark_stays_only_where_it_has_one_reading(text: str, shown: str) -> No
         ("ls", 1, ()),
         ("a\nb", 2, ()),
         ("a\tb", 1, ()),
-        ("x\u200by", 1, ("invisible or control characters: \\u200b",)),
-        ("rm p\u0430y", 1, ("look-alike characters: p\\u0430y",)),
+        ("x\u200by", 1, ("invisible or control characters: U+200B ZERO WIDTH SPACE",)),
+        ("rm p\u0430y", 1, ("look-alike characters: p\\u0430y (U+0430 CYRILLIC SMALL LETTER A, like a)",)),
         ("x" + " " * 40 + "y", 1, ()),
         ("x" + " " * 41 + "y", 1, ("more than 40 spaces in a row: look to the far right",)),
         ("\n" * 59, 60, ()),

@@ -38,10 +38,11 @@ now = "auto"
 write_file = "ask"
 [policy.team]
 restart_service = { ask = ["bob", "carol"], requester_may_answer = false, expires_after = "1d" }
-shell = { requester_may_answer = true }
+shell = { requester_may_answer = true, remember = "session" }
 "*" = "deny"
 [approvals]
 expires_after = "12h"
+remember_for = "14d"
 prompts_per_turn_max = 5
 on_message = "wait"
 notify = { webhook = "https://example.org/hook" }
@@ -105,11 +106,12 @@ def test_everything_that_may_be_said_is_understood() -> None:
             Audience.PERSONAL: {"now": Rule(mode="auto"), "write_file": Rule(mode="ask")},
             Audience.TEAM: {
                 "restart_service": Rule(mode="ask", approvers=("bob", "carol"), requester_may_answer=False, expires_after_seconds=86400),
-                "shell": Rule(mode="ask", requester_may_answer=True),
+                "shell": Rule(mode="ask", requester_may_answer=True, remember="session"),
                 "*": Rule(mode="deny"),
             },
         },
         approvals_expire_after_seconds=12 * 3600,
+        remember_for_seconds=14 * 86400,
         prompts_per_turn_max=5,
         on_message="wait",
         notify=Notify(webhook="https://example.org/hook"),
@@ -141,6 +143,8 @@ def test_everything_that_may_be_said_is_understood() -> None:
         turn_tool_calls_max=30,
         turn_tokens_max=100_000,
         turn_cost_microusd_max=2_500_000,
+        remember_for_seconds=14 * 86400,
+        people=found.people,
     )
 
 

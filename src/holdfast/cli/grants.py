@@ -6,12 +6,11 @@ import typer
 
 from holdfast.cli import completing
 from holdfast.cli.options import Options, command, group, options_of
-from holdfast.cli.output import encoded
 from holdfast.cli.running import home_of, looking_service, run
 from holdfast.errors import Refused
 
 if TYPE_CHECKING:
-    from holdfast.runtime.reports import GrantReport
+    from holdfast.runtime.grant_reports import GrantReport
 
 
 def register(app: typer.Typer) -> None:
@@ -20,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
     @command(grants, "list", example="holdfast grants list")
     def list_(ctx: typer.Context) -> None:
-        """Every active grant: which tool, with which arguments, for whom."""
+        """Every grant that is not over: what it covers, who gave it, until when."""
         options = options_of(ctx)
         run(lambda: _list(options))
 
@@ -30,7 +29,7 @@ def register(app: typer.Typer) -> None:
         grant: Annotated[str, typer.Argument(metavar="ID", help="The grant's whole id.", autocompletion=completing.grants)],
         as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Revoke as this person: an assertion by the home's owner.")] = None,
     ) -> None:
-        """Forget a grant: its calls ask again, those that already wait included. The requester and the home's owner may."""
+        """Forget a grant: its calls ask again, those that already wait included. Its requester, its giver and the home's owner may."""
         options = options_of(ctx)
         run(lambda: _revoke(options, grant, as_))
 
@@ -43,13 +42,12 @@ async def _list(options: Options) -> int:
     elif not found:
         options.out.text("nothing is granted")
     else:
-        options.out.table(("ID", "TOOL", "SCOPE", "FOR", "SESSION", "SINCE", "ARGUMENTS"), [_row(each) for each in found])
+        options.out.table(("ID", "FOR", "GIVEN BY", "SINCE", "UNTIL", "COVERS"), [_row(each) for each in found])
     return 0
 
 
 def _row(grant: "GrantReport") -> tuple[str, ...]:
-    scope = f"{grant.scope} {grant.folder}" if grant.folder else grant.scope
-    return grant.id, grant.tool, scope, f"{grant.requester} ({grant.boundary})", grant.session, grant.granted_at[:16], encoded(grant.arguments)
+    return grant.id, grant.requester, grant.granted_by or "(nobody)", grant.granted_at[:16], grant.expires_at[:16], grant.covers
 
 
 async def _revoke(options: Options, grant: str, asserted: str | None) -> int:

@@ -35,6 +35,7 @@ from holdfast.gateway.schemas import (
 )
 from holdfast.gateway.tokens import Bearer
 from holdfast.ids import DELEGATE_CHANNEL, ApprovalId, GrantId, SessionId, TurnId, session_id
+from holdfast.runtime.grant_reports import GrantReport
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.listing import is_seen, readers_of
 from holdfast.runtime.listing import session_of as session_of_approval
@@ -247,7 +248,7 @@ class Api:
     async def list_grants(self, request: Request) -> Response:
         bearer = bearer_of(request, "read")
         limit, after = page_of(query_of(request, "limit", "after"))
-        mine = [each for each in await self._service.grants() if _owns(bearer, each.requester, each.audience, each.boundary)]
+        mine = [each for each in await self._service.grants() if _may_see(bearer, each)]
         page, following = page_from([(each.id, each) for each in mine], limit, after)
         return json_response(GrantsList(grants=tuple(page), next=following))
 
@@ -257,7 +258,7 @@ class Api:
         name = request.path_params["grant"]
         known = {each.id: each for each in await self._service.grants()} if _GRANT.match(name) else {}
         found = known.get(GrantId(name))
-        if found is None or not _owns(bearer, found.requester, found.audience, found.boundary):
+        if found is None or not _may_see(bearer, found):
             raise Refused("there is no such grant", code="unknown", hint="GET /v1/grants lists yours")
         await self._service.revoke(found.id, by=bearer.person, may_all=bearer.is_admin)
         return Response(status_code=204)
@@ -337,8 +338,10 @@ def _concerns(bearer: Bearer, report: ApprovalReport) -> bool:
     return bearer.is_concerned(report.audience, report.boundary, (report.requester, *report.may_answer))
 
 
-def _owns(bearer: Bearer, requester: str, audience: str, boundary: str) -> bool:
-    return bearer.is_admin or (bearer.person == requester and bearer.reads(audience, boundary))
+def _may_see(bearer: Bearer, grant: GrantReport) -> bool:
+    """A grant is there for its requester and its giver, within the token's audience, and for an admin."""
+    is_theirs = bearer.person in (grant.requester, grant.granted_by)
+    return bearer.is_admin or (is_theirs and bearer.reads(grant.audience, grant.boundary))
 
 
 def _went_on(ledger: Ledger, turn: TurnId, approval: ApprovalId, since: int) -> bool:

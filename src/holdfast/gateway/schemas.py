@@ -5,8 +5,9 @@ from typing import Annotated, Any
 import msgspec
 
 from holdfast.ids import SessionId
+from holdfast.runtime.grant_reports import GrantReport
 from holdfast.runtime.listing import SessionLine
-from holdfast.runtime.reports import ApprovalReport, GrantReport, TurnReport
+from holdfast.runtime.reports import ApprovalReport, TurnReport
 
 KEY_CHARS_MAX = 200
 LIMIT_DEFAULT, LIMIT_MAX = 100, 500

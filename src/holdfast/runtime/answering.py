@@ -29,10 +29,11 @@ from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import turn_report
 from holdfast.runtime.waiting import has_expired
 from holdfast.runtime.world import World
+from holdfast.session.approvals import SCOPES
 from holdfast.session.codec import decode
 from holdfast.session.commands import AnswerApproval, Expire
 from holdfast.session.events import ApprovalClosed
-from holdfast.session.home_events import GrantActivated, GrantDropped
+from holdfast.session.home_events import GrantActivated, GrantDropped, GrantProposed
 from holdfast.session.results import Answered
 from holdfast.session.state import Call, CallStatus, Phase, Turn
 
@@ -81,7 +82,7 @@ class Answering:
         if has_expired(ledger.state, self._world.clock.now_ms()):
             await ledger.commit(Expire())
         command = self._checked_edit(ledger, await spelled_as_taken(self._world, ledger, command))
-        grant = proposed_grant(ledger.state, command, now=self._world.clock.now_ms())
+        grant = await self._grant(ledger, command) if command.option in SCOPES else None
         if grant is None:
             return await _commit_answer(ledger, command)
         await self._home.append(grant)
@@ -96,6 +97,11 @@ class Answering:
             # The answer is durable, and must not be told as refused. Whoever asks for grants next settles this one by what the session says.
             _log.warning("%s: the grant %s waits for its activation: %s", ledger.session, grant.grant, exc.message)
         return answered
+
+    async def _grant(self, ledger: Ledger, command: AnswerApproval) -> GrantProposed | None:
+        """Settings and the home's journal are read only for an answer that would be remembered: a denial needs neither."""
+        now = await self._home.now_at_least(self._world.clock.now_ms())
+        return proposed_grant(ledger.state, command, self._world.policy(), now=now)
 
     def _checked_edit(self, ledger: Ledger, command: AnswerApproval) -> AnswerApproval:
         """New arguments are validated before they are taken. Of whoever may not answer, or comes too late, they are not looked at: that is said first."""

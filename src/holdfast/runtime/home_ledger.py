@@ -14,6 +14,7 @@ from holdfast.ports.journal_store import Draft, Head, Journal, JournalStore, Rec
 from holdfast.ports.snapshots import KeepsSnapshots
 from holdfast.runtime.attempt import Attempt, nothing
 from holdfast.runtime.ledger import record_at
+from holdfast.session.approvals import SCOPES
 from holdfast.session.home_events import (
     AnyHomeEvent,
     GrantActivated,
@@ -109,15 +110,21 @@ class HomeLedger:
             return ()
         state = await self.refresh()
         await self._settle(session)
-        return tuple(grant for grant in state.grants.values() if grant.requester == requester)
+        # Deciding compares with the clock and the session's newest time. A clock that went back is caught here, by the home's.
+        return tuple(grant for grant in state.grants.values() if grant.requester == requester and grant.expires_at > state.newest_at)
+
+    async def now_at_least(self, clock: int) -> int:
+        """The later of the clock and the newest time in the home's journal."""
+        return max(clock, (await self.refresh()).newest_at)
 
     async def revoke(self, grant: GrantId, *, by: str, may_all: bool) -> None:
         def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
             known = state.grants.get(grant)
             if known is None:
                 raise Refused(f"there is no grant {grant}", code="unknown", hint="`holdfast grants list` shows them")
-            if not may_all and known.requester != by:
-                raise Refused(f"{by} may not revoke this grant", code="no_authority", hint=f"{known.requester} or the home's owner may")
+            if not may_all and by not in (known.requester, known.granted_by):
+                names = " or ".join(dict.fromkeys(filter(None, (known.requester, known.granted_by))))
+                raise Refused(f"{by} may not revoke this grant", code="no_authority", hint=f"{names} or the home's owner may")
             return (GrantRevoked(grant=grant, by=by),)
 
         await self.choose(choose)
@@ -152,8 +159,13 @@ def _decided(grant: GrantProposed, state: SessionState) -> bool | None:
         call = state.open_call(where[0], where[1])
         approval = call.approval if call is not None else None
         if approval is not None and approval.asked.approval == grant.approval:
-            if approval.answer is not None:
-                return approval.answer.answer_id == grant.answer
+            if (answer := approval.answer) is not None:
+                return _is_of(grant, answer.answer_id, answer.by, answer.option)
             return None if approval.closed_as is None else False
     settled = state.settled.get(grant.approval)
-    return settled is not None and settled.answer_id == grant.answer
+    return settled is not None and _is_of(grant, settled.answer_id, settled.by, settled.option)
+
+
+def _is_of(grant: GrantProposed, answer_id: str | None, by: str | None, option: str | None) -> bool:
+    """Whether this very answer proposed it: somebody else's, or one for another scope, activates nothing."""
+    return (answer_id, by, SCOPES.get(option or "")) == (grant.answer, grant.granted_by, grant.scope)

@@ -10,10 +10,9 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.ids import ApprovalId, CallId, GrantId, InstanceId, JobId, ReminderId, SessionId, TurnId
+from holdfast.ids import ApprovalId, CallId, InstanceId, JobId, ReminderId, SessionId, TurnId
 from holdfast.session.authority import TurnContext
 from holdfast.session.events import DelegateOf
-from holdfast.session.home_events import GrantProposed
 from holdfast.session.messages import Usage
 from holdfast.session.schedule import Cron, in_words
 from holdfast.session.state import Approval, Reminder, Turn
@@ -85,20 +84,6 @@ class AnswerReport(msgspec.Struct, frozen=True, kw_only=True):
     result: Result
     reason: str | None
     turn: TurnReport
-
-
-class GrantReport(msgspec.Struct, frozen=True, kw_only=True):
-    id: GrantId
-    tool: str
-    arguments: Any
-    scope: str
-    requester: str
-    boundary: str
-    session: SessionId
-    granted_at: str
-    approval: str
-    folder: str | None = None
-    audience: str = ""
 
 
 class SealedReport(msgspec.Struct, frozen=True):
@@ -277,22 +262,6 @@ def approval_report(
         quoted_speakers=context.quoted_speakers if context else (),
         principal=context.principal.value if context else None,
         path=parent.path if parent is not None else (),
-    )
-
-
-def grant_report(grant: GrantProposed, granted_at: int) -> GrantReport:
-    return GrantReport(
-        id=grant.grant,
-        tool=grant.tool,
-        arguments=arguments_of(grant.arguments),
-        scope=grant.scope,
-        requester=grant.requester,
-        boundary=grant.boundary,
-        session=grant.session,
-        granted_at=iso(granted_at),
-        approval=grant.approval,
-        folder=grant.folder,
-        audience=grant.audience,
     )
 
 

@@ -26,6 +26,7 @@ from holdfast.runtime.driver import Until
 from holdfast.runtime.feed import Feed
 from holdfast.runtime.following import follow_session
 from holdfast.runtime.foreign import ForeignTurn, ForeignTurns
+from holdfast.runtime.grant_reports import GrantReport, grant_report
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.jobs import JobKeeper
 from holdfast.runtime.ledger import Ledger
@@ -35,11 +36,9 @@ from holdfast.runtime.patience import Patience
 from holdfast.runtime.reports import (
     AnswerReport,
     ApprovalReport,
-    GrantReport,
     ReminderReport,
     SessionReport,
     TurnReport,
-    grant_report,
 )
 from holdfast.runtime.resuming import Resuming
 from holdfast.runtime.seeing_through import TurnDrives
@@ -344,7 +343,9 @@ class Service:
 
     async def grants(self) -> tuple[GrantReport, ...]:
         state = await self.home.refresh()
-        return tuple(grant_report(grant, state.granted_at.get(name, 0)) for name, grant in sorted(state.grants.items()))
+        policy, now = self.world.policy(), max(self.world.clock.now_ms(), state.newest_at)
+        reports = (grant_report(grant, state.granted_at.get(name, 0), policy, now=now) for name, grant in sorted(state.grants.items()))
+        return tuple(each for each in reports if each is not None)
 
     async def revoke(self, grant: GrantId, *, by: str, may_all: bool = False) -> None:
         await self.home.revoke(grant, by=by, may_all=may_all)

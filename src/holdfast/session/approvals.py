@@ -12,8 +12,9 @@ from holdfast import limits
 from holdfast.ids import CallId, TurnId, approval_id
 from holdfast.session.authority import TurnContext
 from holdfast.session.events import ApprovalRequested, OptionOffered
+from holdfast.session.grants import SCOPES_OF, granted_arguments
 from holdfast.session.plan import Binding, ToolDefinition
-from holdfast.session.policy import Ask, granted_arguments
+from holdfast.session.policy import Ask
 from holdfast.session.rendering import render
 
 APPROVE_ONCE = "approve_once"
@@ -25,6 +26,9 @@ DENY = "deny"
 ANSWER = "answer"
 SCOPES = {APPROVE_SESSION: "session", APPROVE_FOLDER: "folder", APPROVE_EVERYWHERE: "everywhere"}
 """Options that leave a grant behind, and its scope."""
+HERE = "here"
+ON_THIS_PATH = "on this path"
+"""The prompt shows the folder and the path; a list of grants writes them out in the place of these words."""
 RESERVED = frozenset({APPROVE_ONCE, *SCOPES, EDIT, DENY, ANSWER})
 """Words that mean something to us: no choice of a model's question may be one of them."""
 
@@ -59,18 +63,28 @@ def shown(binding: Binding, ask: Ask, path: tuple[str, ...] = ()) -> str:
 
 
 def folder_of(definition: ToolDefinition, binding: Binding) -> str | None:
-    """What approve_folder would free: the folder a command runs in, or the one a file is in."""
+    """What approve_folder would free: the folder a command runs in, or the one that a file to read is in. A tool that writes gets none."""
     if definition.kind == "shell":
         return binding.cwd
-    if definition.kind in ("read_file", "write_file") and binding.path is not None:
+    if definition.kind == "read_file" and binding.path is not None:
         return binding.path.rsplit("/", 1)[0] or "/"
     return None
 
 
 def options_for(
-    definition: ToolDefinition, binding: Binding, ask: Ask, choices: tuple[str, ...] = (), *, path: tuple[str, ...] = ()
+    definition: ToolDefinition,
+    binding: Binding,
+    ask: Ask,
+    choices: tuple[str, ...] = (),
+    *,
+    requester: str = "the requester",
+    path: tuple[str, ...] = (),
 ) -> tuple[OptionOffered, ...]:
-    """In the fixed order; what is not safe to remember is not offered, and nothing is remembered of what a delegate was allowed."""
+    """
+    In the fixed order. An option is left out if it is not safe to remember the call, or if the rule does not allow remembering that far.
+
+    Nothing is remembered of a call that a delegate makes.
+    """
     if definition.kind == "question":
         chosen = [OptionOffered(choice, f"answers: {choice}") for choice in choices]
         return (*chosen, OptionOffered(ANSWER, "answers in your own words; it grants nothing"), OptionOffered(DENY, "declines to answer"))
@@ -79,17 +93,29 @@ def options_for(
     if not binding.confined:
         return (once, deny)
     edit = OptionOffered(EDIT, "other arguments instead: shown again before anything runs")
-    if not binding.readable or ask.in_doubt_twin or path:
+    if not binding.readable or not binding.memorable or ask.in_doubt_twin or path:
         return (once, edit, deny)
-    what = "this exact command" if definition.kind == "shell" else f"{definition.name} with these exact arguments"
-    offered = [once, OptionOffered(APPROVE_SESSION, f"{what}, in this session")]
-    if folder := folder_of(definition, binding):
-        below = (
-            f"this exact command run in {folder} or below" if definition.kind == "shell" else f"{definition.name} on any path in {folder} or below"
-        )
-        offered.append(OptionOffered(APPROVE_FOLDER, f"{below}, in any session of yours"))
-    offered.append(OptionOffered(APPROVE_EVERYWHERE, f"{what}, in any session of yours"))
-    return (*offered, edit, deny)
+    allowed = SCOPES_OF[ask.remember]
+    kept = [OptionOffered(option, words) for option, words in _kept(definition, binding, requester) if SCOPES[option] in allowed]
+    return (once, *kept, edit, deny)
+
+
+def _kept(definition: ToolDefinition, binding: Binding, requester: str) -> list[tuple[str, str]]:
+    """The options that leave a grant behind, and in words exactly what each grant covers (`grants.covers`)."""
+    own, folder = f"in any session of {render(requester).text}", folder_of(definition, binding)
+    if definition.kind == "shell":
+        said, anywhere = f"this exact command {HERE}", f"this exact command anywhere, for {render(requester).text}"
+        below = f"this exact command run in {render(folder or '').text} or below"
+    else:
+        free = f", whatever {' and '.join(definition.free_fields)} is" if definition.free_fields and definition.kind != "write_file" else ""
+        on = "" if binding.path is None else f", {ON_THIS_PATH}"
+        said = f"{definition.name} with these exact arguments{free}{on}"
+        anywhere = f"{said}, {own}"
+        below = f"{definition.name} with any arguments, on any path in {render(folder or '').text} or below"
+    options = [(APPROVE_SESSION, f"{said}, in this session")]
+    if folder is not None:
+        options.append((APPROVE_FOLDER, f"{below}, {own}"))
+    return [*options, (APPROVE_EVERYWHERE, anywhere)]
 
 
 def request(
@@ -111,7 +137,7 @@ def request(
     if len(display) > limits.DISPLAY_CHARS_MAX:
         return None
     question = definition.kind == "question"
-    options = options_for(definition, binding, ask, choices, path=path)
+    options = options_for(definition, binding, ask, choices, requester=context.requester or "", path=path)
     names = {each.option for each in options}
     return ApprovalRequested(
         approval=approval_id(context.instance, call, prompt),
@@ -133,4 +159,5 @@ def request(
         dangerous=not question and (not binding.confined or not binding.readable or ask.in_doubt_twin),
         reason=ask.reason,
         in_doubt_twin=ask.in_doubt_twin,
+        path=binding.path if definition.kind in ("read_file", "write_file") else None,
     )

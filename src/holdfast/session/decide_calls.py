@@ -29,7 +29,7 @@ from holdfast.session.events import (
 from holdfast.session.evolve_jobs import call_key, exact_key
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.plan import Binding, ToolDefinition
-from holdfast.session.policy import Allow, Ask, Deny, Looked, Policy, Rule, Verdict, counts, denied_unseen, judge, may_answer
+from holdfast.session.policy import Allow, Ask, Deny, Looked, Policy, Rule, Verdict, counts, denied_unseen, judge, may_answer, rule_for
 from holdfast.session.state import Call, CallStatus, Phase, SessionState, Turn
 
 S = CallStatus
@@ -111,7 +111,7 @@ def _decide_one(state: SessionState, turn: Turn, call: Call, looked: Looked, com
     if over := _delegate_bound(state, turn, looked) or _job_bound(state, turn, looked, command.policy) or _reminder_bound(state, looked):
         return _finished(turn, call, "denied", f"Not run: {over[1]}.", over[0])
     context = turn.context
-    verdict = _judge(state, context, call, looked, command.policy, command.grants)
+    verdict = _judge(state, context, call, looked, command.policy, command.grants, now)
     match verdict:
         case Allow(by=by):
             return CallAllowed(turn=turn.turn, call=call.call, by=by, arguments=_found(looked)[1], digest=_allowed_digest(context, call, looked))
@@ -125,7 +125,9 @@ def _denied(turn: Turn, call: Call, deny: Deny) -> CallFinished:
     return _finished(turn, call, "unattended" if deny.code == "approval_unattended" else "denied", f"Not run: {deny.text}.", deny.code)
 
 
-def _judge(state: SessionState, context: TurnContext, call: Call, looked: Looked, policy: Policy, grants: tuple[GrantProposed, ...]) -> Verdict:
+def _judge(
+    state: SessionState, context: TurnContext, call: Call, looked: Looked, policy: Policy, grants: tuple[GrantProposed, ...], now: int
+) -> Verdict:
     definition, arguments, binding = _found(looked)
     twin = definition.contract == "once" and any(_is_in_doubt(state, definition.name, each) for each in (arguments, call.made))
     verdict = judge(
@@ -136,6 +138,7 @@ def _judge(state: SessionState, context: TurnContext, call: Call, looked: Looked
         policy=policy,
         grants=grants,
         in_doubt_twin=twin,
+        now=now,
     )
     if call.edited_by is None or isinstance(verdict, Deny):
         return verdict
@@ -149,6 +152,7 @@ def _judge(state: SessionState, context: TurnContext, call: Call, looked: Looked
         rule=f"{context.audience.value}:edited",
         expires_after_seconds=expires,
         in_doubt_twin=twin,
+        remember=rule_for(context, definition, binding, policy).remembers,
     )
 
 
@@ -281,7 +285,7 @@ def _stopped(state: SessionState, turn: Turn, context: TurnContext, call: Call, 
         return _approval_stopped(state, turn, context, call, command, now)
     if _allowed_digest(context, call, looked) != call.digest:
         return _voided(turn, call, "Not run: what would run is no longer what was allowed.", "plan_changed")
-    verdict = _judge(state, context, call, looked, policy, command.grants)
+    verdict = _judge(state, context, call, looked, policy, command.grants, now)
     match verdict:
         case Allow():
             return ()
@@ -313,7 +317,7 @@ def _approval_stopped(state: SessionState, turn: Turn, context: TurnContext, cal
         return _voided(turn, call, f"Not run: {definition.name} is no longer the tool that was approved.", "plan_changed")
     if arguments != asked.arguments or binding.digest() != asked.binding:
         return _voided(turn, call, "Not run: what would run is no longer what was shown and approved.", "plan_changed")
-    verdict = _judge(state, context, call, command.looked, command.policy, ())
+    verdict = _judge(state, context, call, command.looked, command.policy, (), now)
     if isinstance(verdict, Deny):
         return _voided(turn, call, f"Not run: {verdict.text}.", "policy_tightened")
     if not _still_entitled(context, definition, approval.answer.by, command.policy, asked.may_answer):

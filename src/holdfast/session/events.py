@@ -261,6 +261,7 @@ class ApprovalRequested(Event, frozen=True):
     dangerous: bool = False
     reason: str = ""  # why it asks
     in_doubt_twin: bool = False  # the prompt says that an equal call is in doubt
+    path: str | None = None  # for file tools: where the path leads; a grant is for it
 
 
 class ApprovalAnswered(Event, frozen=True):

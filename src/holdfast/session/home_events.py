@@ -73,6 +73,11 @@ class GrantProposed(HomeEvent, frozen=True):
     approval: str
     answer: str  # answer id: activation needs exactly this answer in the session's journal
     proposed_at: int
+    granted_by: str | None = None  # whose answer it is; without one it counts for nothing
+    expires_at: int = 0
+    identities: dict[str, tuple[str, ...]] = {}  # by which identities settings knew the giver and the requester
+    path: str | None = None  # for file tools: where the path led
+    offered: str = ""  # what the option said it would cover
 
 
 class GrantActivated(HomeEvent, frozen=True):
@@ -181,6 +186,7 @@ class HomeState:
         self.proposed: dict[GrantId, GrantProposed] = {}
         self.grants: dict[GrantId, GrantProposed] = {}
         self.granted_at: dict[GrantId, int] = {}
+        self.newest_at = 0  # the newest time in the journal: no expiry is judged by an earlier one
         self.tokens: dict[str, TokenAdded] = {}
 
     def copy(self) -> "HomeState":
@@ -190,6 +196,7 @@ class HomeState:
         new.sessions, new.earlier, new.sealed = dict(self.sessions), dict(self.earlier), dict(self.sealed)
         new.proposed, new.grants, new.granted_at = dict(self.proposed), dict(self.grants), dict(self.granted_at)
         new.tokens = dict(self.tokens)
+        new.newest_at = self.newest_at
         return new
 
     def lives_of(self, session: SessionId) -> set[InstanceId]:
@@ -198,6 +205,7 @@ class HomeState:
         return {*self.earlier.get(session, ()), *([living.instance] if living is not None else [])}
 
     def evolve(self, event: AnyHomeEvent, *, at: int) -> None:
+        self.newest_at = max(self.newest_at, at)
         match event:
             case HomeCreated(home=home):
                 self.home = home
@@ -224,7 +232,9 @@ class HomeState:
                 if grant in self.proposed:
                     self.grants[grant] = self.proposed.pop(grant)
                     self.granted_at[grant] = at
-            case GrantDropped(grant=grant) | GrantRevoked(grant=grant):
+            case GrantDropped(grant=grant):
+                self.proposed.pop(grant, None)
+            case GrantRevoked(grant=grant):
                 self.proposed.pop(grant, None)
                 self.grants.pop(grant, None)
                 self.granted_at.pop(grant, None)

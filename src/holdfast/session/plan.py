@@ -52,6 +52,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     confined: bool = True
     reach: Reach = "none"  # whether it touches paths, and whether any lies outside the workspace
     readable: bool = True  # False: text that can't be read for sure (substitution, wrappers, interpreters): once, edit, deny only
+    memorable: bool = True  # False: it may be approved once, and never be remembered, such as a write to a file that programs run
     path: str | None = None  # for file tools: the resolved path
     warnings: tuple[str, ...] = ()  # look-alike characters and the like, shown above the plan
 

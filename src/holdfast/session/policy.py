@@ -3,6 +3,7 @@ Whether a call may run, must ask, or is denied: in one fixed order, from the tur
 
 The order: audience profile, hard deny, mode deny, in-doubt twin, grants, mode auto, ask. The same function decides when a call is made and again
 right before it starts, so that later tightening applies, and later widening does not (the second time only what was allowed or approved is looked at).
+A grant is judged by the rule of now as well: see `grants.py`.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -13,6 +14,7 @@ import msgspec
 from holdfast import limits
 from holdfast.ids import CallId
 from holdfast.session.authority import Audience, TurnContext
+from holdfast.session.grants import SCOPES_OF, Remember, Terms, covers, flaw_of
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.plan import Binding, ToolDefinition
 
@@ -29,6 +31,21 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     approvers: tuple[str, ...] | None = None
     requester_may_answer: bool | None = None
     expires_after_seconds: int | None = None
+    remember: Remember | None = None
+    """None: `never` where the rule chooses who answers, else `any`."""
+
+    @property
+    def remembers(self) -> Remember:
+        """
+        How far an answer under this rule may be remembered.
+
+        >>> Rule(mode="ask").remembers, Rule(mode="ask", approvers=("bob",)).remembers
+        ('any', 'never')
+        """
+        if self.remember is not None:
+            return self.remember
+        chosen = self.approvers is not None or self.requester_may_answer is False
+        return "never" if chosen else "any"
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +63,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     home_jobs_max: int = limits.JOBS_PER_HOME_MAX
     job_seconds: float = limits.JOB_SECONDS
     consent: tuple[Way, ...] = WAYS
+    remember_for_seconds: int = limits.GRANT_EXPIRES_AFTER_SECONDS
+    people: Mapping[str, Mapping[str, str]] = {}
+    """Whom settings know, by name: identity by channel. A grant counts only for the people it was made by and for."""
 
     def rule(self, audience: Audience, tool: str) -> Rule | None:
         rules = self.rules.get(audience)
@@ -74,6 +94,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     rule: str  # what decided: part of the plan
     expires_after_seconds: int
     in_doubt_twin: bool = False
+    remember: Remember = "never"
 
 
 class Deny(msgspec.Struct, frozen=True):
@@ -93,18 +114,20 @@ def judge(
     policy: Policy,
     grants: Iterable[GrantProposed],
     in_doubt_twin: bool,
+    now: int,
 ) -> Verdict:
     """Decide one call. Hard denials of the adapter (the Holdfast home, secrets) never get here: they are problems of the look."""
     settled = policy.rule(context.audience, definition.name)
-    rule = settled or _profile_rule(context.audience, definition, binding)
+    rule = rule_for(context, definition, binding, policy)
     if rule.mode == "deny" and settled is None and context.requester is None and definition.default_mode == "ask":
         return Deny("approval_unattended", f"{definition.name} needs an approval, and nobody is known to have asked for it")
     if rule.mode == "deny":
         return Deny("denied_by_policy", f"{definition.name} is not allowed for the audience {context.audience.value}")
     question = definition.kind == "question"  # it always asks, and nothing of it is remembered
-    if not in_doubt_twin and not question:
+    if not in_doubt_twin and not question and context.requester is not None:
+        terms = terms_of(rule, context.requester, policy, now=now)
         for grant in grants:
-            if covers(grant, context=context, definition=definition, arguments=arguments, binding=binding):
+            if flaw_of(grant, terms) is None and covers(grant, context=context, definition=definition, arguments=arguments, binding=binding):
                 return Allow(grant.grant)
     outside = binding.reach == "outside"
     if rule.mode == "auto" and binding.confined and not (question or outside or in_doubt_twin):
@@ -118,6 +141,23 @@ def judge(
         rule=f"{context.audience.value}:{rule.mode}",
         expires_after_seconds=rule.expires_after_seconds or policy.expires_after_seconds,
         in_doubt_twin=in_doubt_twin,
+        remember=rule.remembers,
+    )
+
+
+def rule_for(context: TurnContext, definition: ToolDefinition, binding: Binding, policy: Policy) -> Rule:
+    """The rule that decides this call: from settings, else the audience's profile."""
+    return policy.rule(context.audience, definition.name) or _profile_rule(context.audience, definition, binding)
+
+
+def terms_of(rule: Rule, requester: str, policy: Policy, *, now: int) -> Terms:
+    """What the rule of now lets a grant for this requester rest on."""
+    return Terms(
+        givers=() if rule.mode == "deny" else entitled(requester, rule),
+        scopes=SCOPES_OF[rule.remembers],
+        seconds=policy.remember_for_seconds,
+        people=policy.people,
+        now=now,
     )
 
 
@@ -131,7 +171,14 @@ def denied_unseen(context: TurnContext, looked: Looked, policy: Policy) -> Deny 
         return None
     unseen = Binding(display="")
     verdict = judge(
-        context=context, definition=looked.definition, arguments=looked.arguments or "", binding=unseen, policy=policy, grants=(), in_doubt_twin=False
+        context=context,
+        definition=looked.definition,
+        arguments=looked.arguments or "",
+        binding=unseen,
+        policy=policy,
+        grants=(),
+        in_doubt_twin=False,
+        now=0,  # no grant is looked at
     )
     return verdict if isinstance(verdict, Deny) else None
 
@@ -167,11 +214,22 @@ def may_answer(context: TurnContext, rule: Rule) -> tuple[str, ...]:
     """Who could answer a prompt of this turn; empty means that no prompt is made (A6)."""
     if context.requester is None:
         return ()
+    if context.interactive:
+        return entitled(context.requester, rule)
+    requester_may = context.requester in entitled(context.requester, rule)
+    return tuple(name for name in rule.approvers or () if name != context.requester or requester_may)
+
+
+def entitled(requester: str, rule: Rule) -> tuple[str, ...]:
+    """
+    Whose answer the rule takes for this requester's calls, whether or not a prompt could reach them in this turn.
+
+    A grant rests on this, not on `may_answer`: the requester's own grant lets a reminder go on in a turn that can't prompt.
+    """
     named = rule.approvers or ()
     requester_may = rule.requester_may_answer if rule.requester_may_answer is not None else rule.approvers != ()
-    if context.interactive and requester_may:
-        return (context.requester, *(name for name in named if name != context.requester))
-    return tuple(name for name in named if name != context.requester or requester_may)
+    others = tuple(name for name in named if name != requester)
+    return (requester, *others) if requester_may else others
 
 
 def _reason(definition: ToolDefinition, *, outside: bool, in_doubt_twin: bool) -> str:
@@ -182,49 +240,3 @@ def _reason(definition: ToolDefinition, *, outside: bool, in_doubt_twin: bool) -
     if definition.kind == "question":
         return "the agent asks you something"
     return "policy asks before this tool runs"
-
-
-def granted_arguments(arguments: str, definition: ToolDefinition, scope: str) -> str:
-    """What of the arguments a grant binds: all of them, but for fields the tool names as free and what the scope frees."""
-    freed = set(definition.free_fields)
-    if scope == "folder" and definition.kind in ("read_file", "write_file"):
-        return "{}"
-    if scope in ("folder", "everywhere") and definition.kind == "shell":
-        freed.add("cwd")
-    if not freed:
-        return arguments
-    fields = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
-    return msgspec.json.encode({name: value for name, value in fields.items() if name not in freed}).decode()
-
-
-def covers(grant: GrantProposed, *, context: TurnContext, definition: ToolDefinition, arguments: str, binding: Binding) -> bool:
-    """Whether a remembered approval speaks of this very call: same tool, same requester and boundary, no wider audience, equal arguments, in its scope."""
-    return (
-        grant.tool == definition.name
-        and grant.definition == definition.digest()
-        and context.requester is not None
-        and grant.requester == context.requester
-        and grant.boundary == context.boundary
-        and context.audience.narrowness >= Audience(grant.audience).narrowness
-        and binding.readable
-        and binding.confined
-        and _in_scope(grant, context, binding)
-        and grant.arguments == granted_arguments(arguments, definition, grant.scope)
-    )
-
-
-def _in_scope(grant: GrantProposed, context: TurnContext, binding: Binding) -> bool:
-    match grant.scope:
-        case "session":
-            return (grant.session, grant.instance) == (context.session, context.instance) and grant.folder == binding.cwd
-        case "folder":
-            return grant.folder is not None and is_below(binding.path or binding.cwd, grant.folder)
-        case "everywhere":
-            return True
-        case _:
-            return False
-
-
-def is_below(path: str | None, folder: str) -> bool:
-    """Textual, on paths that the adapter has already resolved."""
-    return path is not None and (path == folder or path.startswith(folder.rstrip("/") + "/"))

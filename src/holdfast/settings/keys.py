@@ -43,6 +43,7 @@ def rule(value: Any) -> Rule:
         approvers=found.get("ask"),
         requester_may_answer=found.get("requester_may_answer"),
         expires_after_seconds=found.get("expires_after"),
+        remember=found.get("remember"),
     )
 
 
@@ -75,6 +76,7 @@ RULE_KEYS: Mapping[str, Key] = {
     "ask": Key(values.list_of(values.name), "nobody but the requester"),
     "requester_may_answer": Key(values.yes_or_no, "`true`, but `false` with `ask = []`"),
     "expires_after": Key(_expiry, "`approvals.expires_after`"),
+    "remember": Key(values.one_of("never", "session", "any"), '`"never"` with `ask` or `requester_may_answer = false`, else `"any"`'),
 }
 NOTIFY_KEYS: Mapping[str, Key] = {
     "webhook": Key(values.webhook, "none"),
@@ -96,6 +98,7 @@ SECTIONS: Mapping[tuple[str, ...], Mapping[str, Key]] = {
     ("policy", Audience.PUBLIC.value): {ANY: Key(rule, "the tool's own")},
     ("approvals",): {
         "expires_after": Key(_expiry, '`"7d"`', "approvals_expire_after_seconds", values.duration_text),
+        "remember_for": Key(_expiry, '`"30d"`', "remember_for_seconds", values.duration_text),
         "prompts_per_turn_max": Key(values.whole_number(0, 1000), f"`{limits.PROMPTS_PER_TURN_MAX}`", "prompts_per_turn_max"),
         "on_message": Key(values.one_of("supersede", "wait"), '`"supersede"`', "on_message"),
         "notify": Key(notify, "none", "notify"),

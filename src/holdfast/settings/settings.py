@@ -40,6 +40,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     people: Mapping[str, Mapping[str, str]] = {}  # by name: identity by channel
     rules: Mapping[Audience, Mapping[str, Rule]] = {}
     approvals_expire_after_seconds: int = limits.APPROVAL_EXPIRES_AFTER_SECONDS
+    remember_for_seconds: int = limits.GRANT_EXPIRES_AFTER_SECONDS
     prompts_per_turn_max: int = limits.PROMPTS_PER_TURN_MAX
     on_message: Literal["supersede", "wait"] = "supersede"
     notify: Notify | None = None
@@ -92,6 +93,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             home_jobs_max=self.home_jobs_max,
             job_seconds=self.job_seconds,
             consent=self.consent,
+            remember_for_seconds=self.remember_for_seconds,
+            people=self.people,
         )
 
     def compaction(self) -> CompactionRules:

@@ -39,10 +39,18 @@ _JOURNAL = Tests(
     ("tests/unit/journal", "tests/files/test_format.py"),
 )
 _SESSION = Tests(
-    ("tests/unit/session", "tests/scenarios", "tests/runtime/test_pause_and_answer.py", "tests/runtime/test_grants.py"),
-    (*(f"tests/unit/session/test_{name}.py" for name in ("authority", "policy", "answers", "recovery", "react")), "tests/scenarios"),
+    (
+        "tests/unit/session",
+        "tests/scenarios",
+        "tests/runtime/test_pause_and_answer.py",
+        "tests/runtime/test_grants.py",
+        "tests/runtime/test_tightened_grants.py",
+    ),
+    (*(f"tests/unit/session/test_{name}.py" for name in ("authority", "policy", "grants", "answers", "recovery", "react")), "tests/scenarios"),
 )
-_RENDERING = Tests(("tests/tools/test_rendering.py", "tests/unit/session/test_policy.py"), ("tests/tools/test_rendering.py",))
+_RENDERING = Tests(
+    ("tests/tools/test_rendering.py", "tests/tools/test_look_alikes.py", "tests/unit/session/test_policy.py"), ("tests/tools/test_rendering.py",)
+)
 _GATEWAY = Tests(("tests/unit/gateway",), ("tests/unit/gateway",))
 _STORIES = ("pause_and_answer", "stopped_short", "last_look", "grants", "delegates", "secrets", "turns", "jobs", "reminders", "listing")
 _RUNTIME = Tests(
@@ -50,11 +58,11 @@ _RUNTIME = Tests(
     ("tests/runtime/test_pause_and_answer.py", "tests/runtime/test_stopped_short.py", "tests/runtime/test_turns.py"),
 )
 _NAMES = (
-    ("session", "approvals authority policy restoring decide_answers decide_calls", _SESSION),
+    ("session", "approvals authority policy grants restoring decide_answers decide_calls", _SESSION),
     ("journal", "fence anchor verify chain record segment strict", _JOURNAL),
     ("session", "decide_turns decide_inputs decide_jobs decide_delegates decide_life decide_reminders", _SESSION),
     ("session", "decide decide_memory closing legacy plan", _SESSION),
-    ("session", "rendering", _RENDERING),
+    ("session", "rendering look_alikes", _RENDERING),
     ("gateway", "guard gate tokens rates codes", _GATEWAY),
     ("runtime", "answering seeing_through tool_call", _RUNTIME),
     ("session", "recovery react memory evolve evolve_approvals evolve_running evolve_turn", _SESSION),

@@ -17,12 +17,14 @@ from holdfast.session.authority import TurnContext
 from holdfast.session.codec import decode, encode
 from holdfast.session.commands import AnswerApproval, DecideCalls, FinishCall, JobPlan, NewDelegate, ReportDelegate, SessionCommand, StartTool
 from holdfast.session.decide import Committed, commit
-from holdfast.session.events import CallOutcome, DelegateOf, SessionBorn, SessionEvent
+from holdfast.session.events import CallOutcome, DelegateOf, SessionBorn, SessionEvent, ToolStarted
 from holdfast.session.evolve import evolve, fold, initial
+from holdfast.session.grants import granted_arguments, identities_of
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.plan import Binding, ToolDefinition
-from holdfast.session.policy import Looked, Policy, granted_arguments
+from holdfast.session.policy import Looked, Policy
 from holdfast.session.state import Call, CallStatus, SessionState, Turn
+from holdfast.testing.grant_oracle import check_start
 
 SESSION = SessionId("ops/api")
 LIFE = InstanceId("life-1")
@@ -78,6 +80,7 @@ class PureSession:
         self.policy = Policy()
         self.tools: dict[str, ToolDefinition] = dict(TOOLS)
         self.grants: dict[str, GrantProposed] = {}
+        self.known_grants: set[str] = set()  # those that were revoked too
         # What a look at the world finds: which folder it is, and whether tools can be confined.
         self.identity = "1:1"
         self.confined = True
@@ -163,7 +166,7 @@ class PureSession:
             confined=self.confined or definition.kind != "shell",
             reach="outside" if path.startswith("/outside") else "workspace" if path else "none",
             readable="$(" not in str(fields.get("command", "")),
-            path=path if file_tool else None,
+            path=path if file_tool else cwd if definition.kind == "shell" else None,
         )
 
     # --- steps that need a look
@@ -189,7 +192,12 @@ class PureSession:
         new = NewDelegate(agent="helper", session=name, instance=InstanceId(f"life of {name}"), tools=tuple(sorted(self.tools)))
         job = JOB if looked[0].background and self.state.turns[turn].loop == "ours" else None
         command = StartTool(turn=turn, looked=looked[0], policy=self.policy, grants=self.active_grants(), epoch=self.epoch, delegate=new, job=job)
-        return self.do(command).of(command)
+        committed = self.do(command)
+        for event in committed.events:
+            context = self.state.turns[turn].context
+            if isinstance(event, ToolStarted) and event.allowed_by in self.known_grants and isinstance(context, TurnContext):
+                check_start(context, event.tool, self.active_grants(), self.policy, now=self.now)
+        return committed.of(command)
 
     def finish(self, turn: TurnId, call: CallId, run: int, outcome: CallOutcome = "ok", text: str | None = None) -> Committed:
         return self.do(FinishCall(turn=turn, call=call, run=run, outcome=outcome, text=self.tools_say if text is None else text))
@@ -203,14 +211,15 @@ class PureSession:
     def answer(self, approval: ApprovalId, option: str, by: str, **more: Any) -> Committed:
         """Answer as a service does: a grant is proposed before the answer, and counts once the answer is there."""
         more.setdefault("answer_id", f"answer-{approval}-{option}-{by}")
-        proposed = self.proposed_grant(approval, option, more["answer_id"]) if option in SCOPES and self.keeps_grants else None
+        proposed = self.proposed_grant(approval, option, by, more["answer_id"]) if option in SCOPES and self.keeps_grants else None
         command = AnswerApproval(approval=approval, option=option, by=by, grant=proposed.grant if proposed else None, **more)
         committed = self.do(command)
         if proposed is not None and committed.refusal is None and not committed.of(command).again:
             self.grants[proposed.grant] = proposed
+            self.known_grants.add(proposed.grant)
         return committed
 
-    def proposed_grant(self, approval: ApprovalId, option: str, answer_id: str) -> GrantProposed | None:
+    def proposed_grant(self, approval: ApprovalId, option: str, by: str, answer_id: str) -> GrantProposed | None:
         where = self.state.approvals.get(approval)
         turn = self.state.turns.get(where[0]) if where else None
         call = self.state.open_call(where[0], where[1]) if where else None
@@ -233,4 +242,8 @@ class PureSession:
             approval=approval,
             answer=answer_id,
             proposed_at=self.now,
+            granted_by=by,
+            expires_at=self.now + self.policy.remember_for_seconds * 1000,
+            identities={name: identities_of(name, self.policy.people) for name in (by, turn.context.requester)},
+            path=None if scope == "folder" else asked.path,
         )

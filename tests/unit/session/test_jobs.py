@@ -139,6 +139,7 @@ def test_a_jobs_turn_may_do_what_its_parents_turn_may_do(source: MessageSource) 
                 policy=Policy(rules=dict.fromkeys(Audience, rule)),
                 grants=(),
                 in_doubt_twin=False,
+                now=0,
             )
             for context in (parent, child)
         ]

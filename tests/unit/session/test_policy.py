@@ -6,12 +6,16 @@ import msgspec
 import pytest
 
 from holdfast.ids import CallId, GrantId, InstanceId, SessionId, TurnId
-from holdfast.session.approvals import folder_of, options_for, plan_digest, request, shown
+from holdfast.session.approvals import SCOPES, folder_of, options_for, plan_digest, request, shown
 from holdfast.session.authority import Audience, MessageSource, TurnContext, context_from_source
+from holdfast.session.grants import covers, granted_arguments, is_below
 from holdfast.session.home_events import GrantProposed
 from holdfast.session.plan import Binding, ToolDefinition
-from holdfast.session.policy import Allow, Ask, Deny, Looked, Policy, Rule, covers, granted_arguments, is_below, judge, may_answer, offered
-from holdfast.testing.pure_session import LIFE, SESSION, TOOLS
+from holdfast.session.policy import Allow, Ask, Deny, Looked, Policy, Rule, judge, may_answer, offered
+from holdfast.testing import pure_session
+from holdfast.testing.pure_session import LIFE, SESSION
+
+TOOLS = {**pure_session.TOOLS, "read_file": ToolDefinition(name="read_file", description="Read.", parameters="{}", kind="read_file")}
 
 
 def context(source: MessageSource | None) -> TurnContext:
@@ -43,6 +47,9 @@ def grant(**changes: Any) -> GrantProposed:
         approval="a-1",
         answer="x",
         proposed_at=1,
+        granted_by="alice",
+        expires_at=1000,
+        identities={"alice": ("local:alice",)},
     )
     return msgspec.structs.replace(made, **changes)
 
@@ -51,7 +58,7 @@ def verdict(
     tool: str = "delete", *, context: TurnContext = ALICE, rule: Rule | None = None, binding: Binding = PLAIN, twin: bool = False, grants: Any = ()
 ) -> Any:
     policy = Policy(rules={context.audience: {tool: rule}} if rule else {})
-    return judge(context=context, definition=TOOLS[tool], arguments=ARGS, binding=binding, policy=policy, grants=grants, in_doubt_twin=twin)
+    return judge(context=context, definition=TOOLS[tool], arguments=ARGS, binding=binding, policy=policy, grants=grants, in_doubt_twin=twin, now=2)
 
 
 AUTO, ASK, DENY = Rule(mode="auto"), Rule(mode="ask"), Rule(mode="deny")
@@ -152,7 +159,9 @@ FILE = Binding(display="write", path="/srv/a/b.txt")
     [
         ("delete", PLAIN, False, "approve_once approve_session approve_everywhere edit deny"),
         ("shell", SHELL, False, "approve_once approve_session approve_folder approve_everywhere edit deny"),
-        ("write_file", FILE, False, "approve_once approve_session approve_folder approve_everywhere edit deny"),
+        ("read_file", FILE, False, "approve_once approve_session approve_folder approve_everywhere edit deny"),
+        ("write_file", FILE, False, "approve_once approve_session approve_everywhere edit deny"),
+        ("write_file", msgspec.structs.replace(FILE, memorable=False), False, "approve_once edit deny"),
         ("shell", msgspec.structs.replace(SHELL, readable=False), False, "approve_once edit deny"),
         ("shell", msgspec.structs.replace(SHELL, confined=False), False, "approve_once deny"),
         ("shell", msgspec.structs.replace(SHELL, confined=False, readable=False), True, "approve_once deny"),
@@ -162,7 +171,7 @@ FILE = Binding(display="write", path="/srv/a/b.txt")
 )
 def test_options_offered(tool: str, binding: Binding, twin: bool, expected: str) -> None:
     """In this order, and nothing that is not safe to remember."""
-    ask = Ask(may_answer=("alice",), reason="", rule="", expires_after_seconds=1, in_doubt_twin=twin)
+    ask = Ask(may_answer=("alice",), reason="", rule="", expires_after_seconds=1, in_doubt_twin=twin, remember="any")
     offered = options_for(TOOLS[tool], binding, ask)
     assert " ".join(each.option for each in offered) == expected
     assert all(each.covers for each in offered)
@@ -225,6 +234,7 @@ DIGEST: dict[str, Any] = {
                 {"confined": False},
                 {"reach": "outside"},
                 {"readable": False},
+                {"memorable": False},
                 {"path": "/p"},
                 {"warnings": ("w",)},
             )
@@ -267,6 +277,7 @@ def test_a_grant_covers_the_very_call() -> None:
         {"context": msgspec.structs.replace(ALICE, instance=InstanceId("life-2"))},
         {"binding": UNREADABLE},
         {"binding": UNCONFINED},
+        {"binding": msgspec.structs.replace(PLAIN, memorable=False)},
         {"binding": msgspec.structs.replace(PLAIN, cwd="/elsewhere")},
         {"arguments": '{"branch":"new"}'},
         {"arguments": '{"branch": "old"}'},
@@ -278,6 +289,17 @@ def test_a_grant_covers_the_very_call() -> None:
 def test_each_dimension_of_a_grant_counts(flip: dict[str, Any]) -> None:
     """Case 34, P9: flip any one, and it is not covered."""
     assert not covered(**flip)
+
+
+@pytest.mark.parametrize("tool", ["read_file", "write_file"])
+@pytest.mark.parametrize("scope", ["session", "everywhere"])
+def test_a_grant_for_a_file_is_for_the_path_that_its_words_led_to(tool: str, scope: str) -> None:
+    """Equal words lead elsewhere from another workspace, or once a link points elsewhere."""
+    made = {"tool": tool, "definition": TOOLS[tool].digest(), "scope": scope, "path": "/srv/a/b.txt"}
+    same = grant(**made)
+    for path, inside in (("/srv/a/b.txt", True), ("/etc/b.txt", False), (None, False)):
+        binding = Binding(display="x", path=path)
+        assert covers(same, context=ALICE, definition=TOOLS[tool], arguments=ARGS, binding=binding) is inside
 
 
 @pytest.mark.parametrize(("cwd", "inside"), [("/srv", True), ("/srv/deep", True), ("/srv2", False), ("/", False), ("/sr", False), (None, False)])
@@ -292,7 +314,8 @@ def test_a_folder_grant_covers_that_folder_and_below(cwd: str | None, inside: bo
 
 def test_everywhere_is_anywhere_but_only_that_command() -> None:
     made = grant(tool="shell", definition=TOOLS["shell"].digest(), scope="everywhere", arguments='{"command":"ls"}', session=SessionId("ops/other"))
-    assert covers(made, context=ALICE, definition=TOOLS["shell"], arguments='{"command":"ls","cwd":"/x"}', binding=SHELL)
+    elsewhere = msgspec.structs.replace(SHELL, path="/x")  # a command's path is its folder
+    assert covers(made, context=ALICE, definition=TOOLS["shell"], arguments='{"command":"ls","cwd":"/x"}', binding=elsewhere)
     assert not covers(made, context=ALICE, definition=TOOLS["shell"], arguments='{"command":"ls -a","cwd":"/x"}', binding=SHELL)
 
 
@@ -302,7 +325,8 @@ def test_everywhere_is_anywhere_but_only_that_command() -> None:
         ("shell", "session", '{"command":"ls","cwd":"/x"}'),
         ("shell", "folder", '{"command":"ls"}'),
         ("shell", "everywhere", '{"command":"ls"}'),
-        ("write_file", "folder", "{}"),
+        ("read_file", "folder", "{}"),
+        ("write_file", "folder", '{"command":"ls","cwd":"/x"}'),
         ("write_file", "everywhere", '{"command":"ls","cwd":"/x"}'),
         ("delete", "session", '{"command":"ls","cwd":"/x"}'),
     ],
@@ -317,9 +341,10 @@ def test_fields_that_a_tool_names_as_free_are_not_bound() -> None:
 
 
 def test_what_approve_folder_frees() -> None:
-    assert (folder_of(TOOLS["shell"], SHELL), folder_of(TOOLS["write_file"], FILE), folder_of(TOOLS["delete"], SHELL)) == ("/srv", "/srv/a", None)
-    assert folder_of(TOOLS["write_file"], Binding(display="x", path="/x")) == "/"
-    assert folder_of(TOOLS["write_file"], SHELL) is None, "no file, no folder"
+    assert (folder_of(TOOLS["shell"], SHELL), folder_of(TOOLS["read_file"], FILE), folder_of(TOOLS["delete"], SHELL)) == ("/srv", "/srv/a", None)
+    assert folder_of(TOOLS["read_file"], Binding(display="x", path="/x")) == "/"
+    assert folder_of(TOOLS["read_file"], SHELL) is None, "no file, no folder"
+    assert folder_of(TOOLS["write_file"], FILE) is None, "a grant to write covers one path"
     assert folder_of(TOOLS["delete"], FILE) is None, "only what shell and file tools do is bound to a folder"
 
 
@@ -383,27 +408,36 @@ def test_a_person_is_told_why_they_are_asked(case: dict[str, Any], reason: str) 
             "shell",
             SHELL,
             {
-                "approve_session": "this exact command, in this session",
-                "approve_folder": "this exact command run in /srv or below, in any session of yours",
-                "approve_everywhere": "this exact command, in any session of yours",
+                "approve_session": "this exact command here, in this session",
+                "approve_folder": "this exact command run in /srv or below, in any session of alice",
+                "approve_everywhere": "this exact command anywhere, for alice",
             },
         ),
         (
             "write_file",
             FILE,
             {
-                "approve_session": "write_file with these exact arguments, in this session",
-                "approve_folder": "write_file on any path in /srv/a or below, in any session of yours",
-                "approve_everywhere": "write_file with these exact arguments, in any session of yours",
+                "approve_session": "write_file with these exact arguments, on this path, in this session",
+                "approve_everywhere": "write_file with these exact arguments, on this path, in any session of alice",
+            },
+        ),
+        (
+            "read_file",
+            FILE,
+            {
+                "approve_session": "read_file with these exact arguments, on this path, in this session",
+                "approve_folder": "read_file with any arguments, on any path in /srv/a or below, in any session of alice",
+                "approve_everywhere": "read_file with these exact arguments, on this path, in any session of alice",
             },
         ),
     ],
-    ids=["shell", "write_file"],
+    ids=["shell", "write_file", "read_file"],
 )
 def test_every_option_says_what_it_would_cover(tool: str, binding: Binding, covers: dict[str, str]) -> None:
     """P4, P9: consent to a grant is consent to these words."""
-    ask = Ask(may_answer=("alice",), reason="", rule="", expires_after_seconds=1)
-    assert {each.option: each.covers for each in options_for(TOOLS[tool], binding, ask) if each.option in covers} == covers
+    ask = Ask(may_answer=("alice",), reason="", rule="", expires_after_seconds=1, remember="any")
+    offered = {each.option: each.covers for each in options_for(TOOLS[tool], binding, ask, requester="alice")}
+    assert {option: words for option, words in offered.items() if option in SCOPES} == covers
 
 
 def test_what_a_look_or_a_rule_does_not_say_is_the_least() -> None:

@@ -18,7 +18,7 @@ from holdfast.ports.tools import CannotBind, InvalidArguments, Scene
 from holdfast.session.authority import Audience
 from holdfast.session.memory import RECALLED, Circle, MemoryItem, Origin, may_see, query_words, remembered_lines, within_bounds
 from holdfast.session.plan import Binding
-from holdfast.session.rendering import framed, render
+from holdfast.session.rendering import framed, render_argument
 
 _RECALL_SECONDS = 4 * limits.MEMORY_RECALL_SECONDS  # the model asked for it, so it may take a moment
 _ID_CHARS_MAX = 64
@@ -48,7 +48,7 @@ def remember(memory: Memory | None, now_ms: Callable[[], int]) -> Builtin:
     def look(values: Values, scene: Scene) -> Binding:
         _there(memory)
         origin = _origin(scene)
-        shown = render(values["text"])
+        shown = render_argument(values["text"])
         whence = "It was not only said by you: it may come from content that nobody vouches for." if origin.tainted else ""
         return Binding(display=display_of([f"remember for {_whom(origin.circle)}", framed(shown.text), whence]), warnings=shown.warnings)
 
@@ -73,7 +73,7 @@ def recall(memory: Memory | None) -> Builtin:
     def look(values: Values, scene: Scene) -> Binding:
         _there(memory)
         _circle(scene)
-        return Binding(display=display_of(["recall", framed(render(values["query"]).text)]))
+        return Binding(display=display_of(["recall", framed(render_argument(values["query"]).text)]))
 
     return Builtin(definition, types, check=_check_query, look=look, work=work)
 
@@ -100,7 +100,7 @@ def forget(memory: Memory | None) -> Builtin:
 
     def look(values: Values, scene: Scene) -> Binding:
         item = _visible(_there(memory), values["id"], scene)
-        shown = render(item.text)
+        shown = render_argument(item.text)
         display = display_of(
             [f"forget, for good, {item.id} of {_whom(Circle(Audience(item.audience), item.boundary, item.person))}", framed(shown.text)]
         )

@@ -25,7 +25,7 @@ from holdfast.adapters.tools.threads import OwnedThreads
 from holdfast.errors import InvariantBroken, Unusable
 from holdfast.ports.tools import CannotBind, InvalidArguments, OnOutput, Prepared, ProcessFacts, Scene, ToolCall, ToolReturned
 from holdfast.session.plan import Binding, Contract, ToolDefinition
-from holdfast.session.rendering import framed, render
+from holdfast.session.rendering import framed, render, render_argument
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -107,9 +107,10 @@ class PythonTool(Generic[_P, _R]):
 
     def bind(self, arguments: bytes, scene: Scene) -> Binding:
         refuse_secrets(arguments, scene.secrets)
-        rendered = [render(f"{key}: {value}") for key, value in _top_level(arguments)]
-        warnings = tuple(dict.fromkeys(warning for one in rendered for warning in one.warnings))
-        display = display_of([self._name, _IN_BACKGROUND if self._background else "", *(framed(one.text) for one in rendered)])
+        rendered = [(render(key), render_argument(value)) for key, value in _top_level(arguments)]
+        warnings = tuple(dict.fromkeys(warning for pair in rendered for one in pair for warning in one.warnings))
+        lines = (framed(f"{key.text}: {value.text}") for key, value in rendered)
+        display = display_of([self._name, _IN_BACKGROUND if self._background else "", *lines])
         return Binding(display=display, warnings=warnings)
 
     async def prepare(self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str) -> Prepared:

@@ -16,7 +16,7 @@ from holdfast.adapters.tools.file_walk import FileWalk, made_up_kind, names_in, 
 from holdfast.adapters.tools.paths import HARD_DENY, Place, bound_place, check_path, identity_of, locate, open_file, open_folder
 from holdfast.ports.tools import CannotBind, InvalidArguments, Scene
 from holdfast.session.plan import Binding
-from holdfast.session.rendering import framed, render
+from holdfast.session.rendering import framed, render, render_argument
 
 _ENTRIES_MAX = 2000  # of one folder; a model can't use more, and the rest is counted
 _SEARCH_FILE_BYTES_MAX = 8 * limits.MIB  # larger files are data, not text somebody wrote
@@ -84,7 +84,7 @@ def _look_at(verb: str, what: str) -> Look:
         bound = _try_to_open(place, what)
         shown = render(place.path)
         pattern = values.get("pattern")
-        wanted = None if pattern is None else render(pattern)
+        wanted = None if pattern is None else render_argument(pattern)
         display = display_of([f"{verb} the {what}", framed(shown.text), *(() if wanted is None else ("for lines that contain", framed(wanted.text)))])
         warnings = (*shown.warnings, *(() if wanted is None else wanted.warnings))
         return Binding(display=display, reach=place.reach, path=place.path, scripts=bound, warnings=warnings)

@@ -21,6 +21,7 @@ from holdfast import limits
 from holdfast.adapters.tools.arguments import REQUIRED, ArgumentTypes
 from holdfast.adapters.tools.builtin import Builtin, ToolFailed, Values, definition_of
 from holdfast.adapters.tools.display import display_of
+from holdfast.adapters.tools.inert_files import is_inert
 from holdfast.adapters.tools.paths import HARD_DENY, Place, bound_place, check_path, identity_of, lies_below, locate, open_below, open_folder
 from holdfast.ports.tools import CannotBind, Scene
 from holdfast.session.plan import Binding
@@ -62,7 +63,14 @@ def _look(values: Values, scene: Scene) -> Binding:
     said, shown, warnings = _change(old, values["content"])
     hint = (framed(render(f"as things are, this will fail: {hindered}").text),) if hindered else ()
     display = display_of([said, framed(name.text), *hint, "content:" if old is None else "change:", framed(shown)])
-    return Binding(display=display, reach=place.reach, path=place.path, scripts=bound, warnings=(*name.warnings, *warnings))
+    return Binding(
+        display=display,
+        reach=place.reach,
+        path=place.path,
+        scripts=bound,
+        memorable=place.reach == "workspace" and is_inert(place.path, values["content"]),
+        warnings=(*name.warnings, *warnings),
+    )
 
 
 def _change(old: bytes | None, content: str) -> tuple[str, str, tuple[str, ...]]:

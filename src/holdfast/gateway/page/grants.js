@@ -4,12 +4,6 @@ import { all, call } from "./api.js";
 import { fill, h, say } from "./dom.js";
 import { moment, told } from "./words.js";
 
-function scope(grant) {
-  if (grant.scope === "session") return ["in the session ", h("code", null, grant.session)];
-  if (grant.scope === "folder") return ["in the folder ", h("code", null, grant.folder), " and below"];
-  return [grant.scope];
-}
-
 export class Grants {
   constructor(app) {
     this.app = app;
@@ -17,7 +11,7 @@ export class Grants {
     this.heading = h("h1", { tabindex: "-1" }, "What you remembered");
     this.list = h("div", { class: "cards" });
     this.status = h("p", { class: "status", role: "status" });
-    fill(this.node, h("header", { class: "view-head" }, this.heading, h("p", { class: "lead" }, "Calls that run without asking you again: byte for byte these, for you, in this trust boundary.")), this.status, this.list);
+    fill(this.node, h("header", { class: "view-head" }, this.heading, h("p", { class: "lead" }, "Calls that run without asking again, each for one person in one trust boundary, until its time is over.")), this.status, this.list);
   }
 
   async refresh() {
@@ -28,9 +22,9 @@ export class Grants {
   card(grant) {
     const mine = this.app.me.scopes.includes("approve");
     return h("article", { class: "grant", data: { grant: grant.id } },
-      h("h2", null, h("code", null, grant.tool), " ", scope(grant)),
-      h("pre", { class: "display", tabindex: "0" }, JSON.stringify(grant.arguments, null, 1)),
-      h("p", { class: "dim" }, `for ${grant.requester} (${grant.boundary}) · from ${grant.session} · since ${moment(grant.granted_at)}`),
+      h("h2", null, h("code", null, grant.tool), ` for ${grant.requester}`),
+      h("pre", { class: "display", tabindex: "0" }, grant.covers),
+      h("p", { class: "dim" }, `given by ${grant.granted_by || "nobody"} · from ${grant.session} · since ${moment(grant.granted_at)} · until ${moment(grant.expires_at)}`),
       mine && h("button", { type: "button", class: "button no", on: { click: () => this.revoke(grant) } }, "Ask again from now on"));
   }
 

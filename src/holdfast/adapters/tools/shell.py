@@ -16,11 +16,12 @@ from holdfast.adapters.tools.display import display_of
 from holdfast.adapters.tools.environment import SEARCH_PATH, environment_digest, environment_of
 from holdfast.adapters.tools.home_guard import Guarded, guard_of
 from holdfast.adapters.tools.launcher import Launched, LaunchPlan, Mode, start
+from holdfast.adapters.tools.leaf_commands import why_not_remembered
+from holdfast.adapters.tools.leaf_programs import why_not_leaf
 from holdfast.adapters.tools.output import Output, refuse_secrets
 from holdfast.adapters.tools.paths import Place, check_path, locate, open_folder
 from holdfast.adapters.tools.programs import Program, find_program, fingerprint
-from holdfast.adapters.tools.shell_reading import Reading, read_command, why_unreadable_words
-from holdfast.adapters.tools.shell_words import why_not_covered
+from holdfast.adapters.tools.shell_reading import Reading, read_command
 from holdfast.adapters.tools.spare import SpareLauncher
 from holdfast.adapters.tools.threads import THREADS
 from holdfast.ids import JobId
@@ -103,16 +104,17 @@ class Shell:
         os.close(fd)
         reading = read_command(values["command"])
         programs = self._programs(reading, place.path)
+        interpreter = _interpreter()
         return Binding(
             display=display,
             cwd=place.path,
             cwd_identity=f"{facts.st_dev}:{facts.st_ino}",
-            interpreter=str(_interpreter()),
+            interpreter=str(interpreter),
             scripts=tuple(sorted(_bound(programs) | _files(reading, place.path))),
             environment=environment_digest(environment_of(scene.call, self._search_path)),
             confined=confinement.mechanism is not None,
             reach=place.reach,
-            readable=_why_unreadable(reading, programs) is None,
+            readable=why_not_remembered(reading, programs, interpreter=interpreter.found, search_path=self._search_path) is None,
             path=place.path,
             warnings=(*folder.warnings, *shown.warnings),
         )
@@ -184,7 +186,7 @@ class Shell:
         """Every program that a literal first word names. Builtins of the shell are part of the interpreter."""
         found: dict[str, Program | None] = {}
         for command in reading.subcommands[:_FILES_BOUND_MAX]:
-            word = command.words[0] if command.words else None
+            word = command.words[0].text if command.words else None
             if word is None or word in _SHELL_BUILTINS or word in found:
                 continue
             path = find_program(word, cwd=cwd, search_path=self._search_path)
@@ -253,24 +255,11 @@ def _files(reading: Reading, cwd: str) -> set[str]:
     """Files handed to something that runs text: scripts, by content. Only what is named literally can be known."""
     found: set[str] = set()
     for command in reading.subcommands[:_FILES_BOUND_MAX]:
-        words = tuple(word for word in command.words if word is not None)
-        if not words or why_not_covered(words, None) is None:
+        words = tuple(word.text for word in command.words if word.text is not None)
+        if not words or why_not_leaf(words) is None:
             continue
         for word in words[1:]:
             path = os.path.join(cwd, word)  # noqa: PTH118  relative to the command's folder
             if len(found) < _FILES_BOUND_MAX and os.path.isfile(path):  # noqa: PTH113
                 found.add(str(fingerprint(path)))
     return found
-
-
-def _why_unreadable(reading: Reading, programs: dict[str, Program | None]) -> str | None:
-    if reading.unreadable is not None:
-        return reading.unreadable
-    system = {os.path.realpath(folder) for folder in SEARCH_PATH.split(":")}
-    for word, program in programs.items():
-        if program is None:
-            return f"{word} is no program here"
-        if program.is_script or not any(program.path.startswith(folder + "/") for folder in (*system, "/usr")):
-            return f"{word} is a script or program that may change"
-    names = {word: None if program is None else program.path for word, program in programs.items()}
-    return why_unreadable_words(reading, names)

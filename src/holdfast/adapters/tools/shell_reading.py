@@ -64,11 +64,16 @@ class Subcommand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """`broken` is set where the grammar can't follow the text: then commands may be missing."""
+    """
+    `broken` is set where the grammar can't follow the text: then commands may be missing.
+
+    `alters` names the variables that it sets and the functions that it makes, in any construct.
+    """
 
     subcommands: tuple[Subcommand, ...]
     unreadable: str | None
     broken: bool = False
+    alters: frozenset[str] = frozenset()
 
 
 def read_command(text: str) -> Reading:
@@ -85,7 +90,26 @@ def read_command(text: str) -> Reading:
     commands = tuple(walk.found)
     why = _why_unreadable(text, raw, root, commands)
     broken = root.has_error or walk.too_deep or any(not each.words for each in commands)
-    return Reading(subcommands=commands, unreadable=why, broken=broken or not commands)
+    return Reading(subcommands=commands, unreadable=why, broken=broken, alters=_alters(root))
+
+
+def _alters(root: "Node") -> frozenset[str]:
+    """An `export` or `declare` is named whole: its words may be variables of any name."""
+    found: set[str] = set()
+    for node in _all_nodes(root):
+        text = (node.text or b"").decode(errors="replace")
+        match node.type:
+            case "variable_assignment" | "function_definition":
+                name = node.child_by_field_name("name")
+                found.add((name.text or b"").decode(errors="replace") if name else text)
+            case "for_statement" | "select_statement" | "c_style_for_statement":
+                name = node.child_by_field_name("variable")
+                found.add((name.text or b"").decode(errors="replace") if name else text)
+            case "declaration_command" | "unset_command":
+                found.add(text)
+            case "expansion" if "=" in text:
+                found.add(text)
+    return frozenset(found)
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from holdfast import limits
 from holdfast.adapters.tools.home_guard import Guarded
 from holdfast.adapters.tools.mounts import within
 
@@ -86,9 +87,7 @@ def is_seen(path: str, read: Iterable[str]) -> bool:
 @functools.cache
 def program_folders() -> tuple[str, ...]:
     """Where Holdfast itself, its packages and the user's own packages are loaded from: a command that writes there writes our code."""
-    import holdfast
-
-    named = [sys.prefix, sys.exec_prefix, sys.base_prefix, os.path.dirname(holdfast.__file__)]  # noqa: PTH120
+    named = [sys.prefix, sys.exec_prefix, sys.base_prefix, os.path.dirname(limits.__file__)]  # noqa: PTH120
     named += [*site.getsitepackages(), site.getusersitepackages()]
     named += [path for path in sys.path if path.rstrip("/").endswith(("site-packages", "dist-packages"))]
     found = {os.path.realpath(path) for path in named if os.path.isdir(path)}  # noqa: PTH112

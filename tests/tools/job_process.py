@@ -34,7 +34,7 @@ async def main(what: str, home: str, workspace: str, mechanisms: str, command: s
     print(json.dumps({"boot_id": facts.boot_id, "group": facts.group, "start_time": facts.start_time}), flush=True)  # noqa: T201
     if what == "GO":
         await prepared.let_go()
-        print(json.dumps({"confined": binding.confined}), flush=True)  # noqa: T201
+        print(json.dumps({"level": binding.level}), flush=True)  # noqa: T201
     await asyncio.Event().wait()
 
 

@@ -31,7 +31,7 @@ async def main(what: str, home: str, workspace: str, mechanisms: str, command: s
     binding = shell.bind(arguments, scene)
     prepared = await shell.prepare(arguments, binding, scene, idempotency_key="k")
     assert prepared.process is not None
-    print(json.dumps({"group": prepared.process.group, "confined": binding.confined}), flush=True)  # noqa: T201
+    print(json.dumps({"group": prepared.process.group, "level": binding.level}), flush=True)  # noqa: T201
     if what == "WAIT":
         await asyncio.Event().wait()
     returned = await prepared.go(timeout_seconds=60, on_output=lambda _: None)

@@ -51,7 +51,7 @@ async def run(shell: Shell, scene: Scene, command: str) -> None:
     binding = shell.bind(arguments, scene)
     prepared = await shell.prepare(arguments, binding, scene, idempotency_key="k")
     assert prepared.process is not None
-    say(group=prepared.process.group, start_time=prepared.process.start_time, confined=binding.confined)
+    say(group=prepared.process.group, start_time=prepared.process.start_time, level=binding.level)
     returned = await prepared.go(timeout_seconds=60, on_output=lambda _: None)
     say(outcome=returned.outcome, text=returned.text)
 

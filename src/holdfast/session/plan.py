@@ -12,6 +12,8 @@ from blake3 import blake3
 
 Contract = Literal["pure", "idempotent", "once"]
 Reach = Literal["none", "workspace", "outside"]
+Level = Literal["isolated", "limited", "unconfined"]
+"""How far a command is kept from what it was not given: see `docs/settings.md`."""
 ToolKind = Literal["plain", "shell", "read_file", "write_file", "question", "memory", "reminder", "delegate", "job_cancel"]
 
 
@@ -49,7 +51,8 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     interpreter: str | None = None  # path, identity and digest of what would read the text
     scripts: tuple[str, ...] = ()  # path and content digest of every file that would be run
     environment: str | None = None  # digest of the exact environment
-    confined: bool = True
+    level: Level | None = None  # None: not a command, but code of the embedding program
+    network: bool = False  # a command that reaches the network
     reach: Reach = "none"  # whether it touches paths, and whether any lies outside the workspace
     readable: bool = True  # False: text that can't be read for sure (substitution, wrappers, interpreters): once, edit, deny only
     path: str | None = None  # for file tools: the resolved path

@@ -103,18 +103,23 @@ def judge(
             if covers(grant, context=context, definition=definition, arguments=arguments, binding=binding):
                 return Allow(grant.grant)
     outside = binding.reach == "outside"
-    if rule.mode == "auto" and binding.confined and not (question or outside or in_doubt_twin):
+    if rule.mode == "auto" and is_contained(binding) and not (question or outside or binding.network or in_doubt_twin):
         return Allow("policy")
     answerers = may_answer(context, rule)
     if not answerers:
         return Deny("approval_unattended", f"{definition.name} needs an approval, and nobody may give it here")
     return Ask(
         may_answer=answerers,
-        reason=_reason(definition, outside=outside, in_doubt_twin=in_doubt_twin),
+        reason=_reason(definition, binding, in_doubt_twin=in_doubt_twin),
         rule=f"{context.audience.value}:{rule.mode}",
         expires_after_seconds=rule.expires_after_seconds or policy.expires_after_seconds,
         in_doubt_twin=in_doubt_twin,
     )
+
+
+def is_contained(binding: Binding) -> bool:
+    """Whether it may run without a person's look at each call: not a command, or one that reaches nothing of the user."""
+    return binding.level in (None, "isolated")
 
 
 def denied_unseen(context: TurnContext, looked: Looked, policy: Policy) -> Deny | None:
@@ -160,11 +165,13 @@ def may_answer(context: TurnContext, rule: Rule) -> tuple[str, ...]:
     return tuple(name for name in named if name != context.requester or requester_may)
 
 
-def _reason(definition: ToolDefinition, *, outside: bool, in_doubt_twin: bool) -> str:
+def _reason(definition: ToolDefinition, binding: Binding, *, in_doubt_twin: bool) -> str:
     if in_doubt_twin:
         return "an earlier, equal call is in doubt: it may have run already"
-    if outside:
+    if binding.reach == "outside":
         return "it reaches outside the workspace"
+    if binding.network:
+        return "it asks for the network"
     if definition.kind == "question":
         return "the agent asks you something"
     return "policy asks before this tool runs"
@@ -193,7 +200,7 @@ def covers(grant: GrantProposed, *, context: TurnContext, definition: ToolDefini
         and grant.boundary == context.boundary
         and context.audience.narrowness >= Audience(grant.audience).narrowness
         and binding.readable
-        and binding.confined
+        and is_contained(binding)
         and _in_scope(grant, context, binding)
         and grant.arguments == granted_arguments(arguments, definition, grant.scope)
     )

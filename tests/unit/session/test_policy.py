@@ -56,7 +56,7 @@ def verdict(
 
 AUTO, ASK, DENY = Rule(mode="auto"), Rule(mode="ask"), Rule(mode="deny")
 OUTSIDE = Binding(display="x", reach="outside")
-UNCONFINED = Binding(display="x", confined=False)
+UNCONFINED = Binding(display="x", level="unconfined")
 UNREADABLE = Binding(display="x", readable=False)
 
 
@@ -154,8 +154,8 @@ FILE = Binding(display="write", path="/srv/a/b.txt")
         ("shell", SHELL, False, "approve_once approve_session approve_folder approve_everywhere edit deny"),
         ("write_file", FILE, False, "approve_once approve_session approve_folder approve_everywhere edit deny"),
         ("shell", msgspec.structs.replace(SHELL, readable=False), False, "approve_once edit deny"),
-        ("shell", msgspec.structs.replace(SHELL, confined=False), False, "approve_once deny"),
-        ("shell", msgspec.structs.replace(SHELL, confined=False, readable=False), True, "approve_once deny"),
+        ("shell", msgspec.structs.replace(SHELL, level="unconfined"), False, "approve_once deny"),
+        ("shell", msgspec.structs.replace(SHELL, level="unconfined", readable=False), True, "approve_once deny"),
         ("delete", PLAIN, True, "approve_once edit deny"),
         ("ask_person", PLAIN, False, "answer deny"),
     ],
@@ -171,7 +171,7 @@ def test_options_offered(tool: str, binding: Binding, twin: bool, expected: str)
 def test_a_prompt_says_first_what_is_wrong() -> None:
     """P8, T2."""
     ask = Ask(may_answer=("alice",), reason="", rule="", expires_after_seconds=1, in_doubt_twin=True)
-    lines = shown(Binding(display="rm x", confined=False, warnings=("look-alikes",)), ask).split("\n")
+    lines = shown(Binding(display="rm x", level="unconfined", warnings=("look-alikes",)), ask).split("\n")
     assert [line[:12] for line in lines] == ["! runs UNCON", "! look-alike", "! an earlier", "rm x"]
 
 
@@ -222,7 +222,7 @@ DIGEST: dict[str, Any] = {
                 {"interpreter": "sh"},
                 {"scripts": ("a",)},
                 {"environment": "e"},
-                {"confined": False},
+                {"level": "unconfined"},
                 {"reach": "outside"},
                 {"readable": False},
                 {"path": "/p"},
@@ -332,7 +332,7 @@ def test_local_people_are_operators_with_a_boundary_of_their_own() -> None:
     [
         ("shell", SHELL, False, False),
         ("shell", msgspec.structs.replace(SHELL, readable=False), False, True),
-        ("shell", msgspec.structs.replace(SHELL, confined=False), False, True),
+        ("shell", msgspec.structs.replace(SHELL, level="unconfined"), False, True),
         ("delete", PLAIN, True, True),
         ("ask_person", msgspec.structs.replace(PLAIN, readable=False), True, False),
     ],

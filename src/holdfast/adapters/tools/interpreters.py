@@ -130,6 +130,23 @@ def asks_where_it_lies(kind: Kind, text: str) -> bool:
     return _WHERE_IT_LIES[kind].search(text) is not None
 
 
+def modules_of(name: str, data: bytes) -> frozenset[str]:
+    """The first part of each module that a file of Python loads; none if it is not Python."""
+    if not name.endswith(".py") and "/" in name:
+        return frozenset()
+    try:
+        tree = ast.parse(data)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(each.name.partition(".")[0] for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+    return frozenset(found)
+
+
 def why_more_python(name: str, text: str, beside: frozenset[str]) -> str | None:
     """`beside` are the modules of the copied folder. Reads the text, and does not run it."""
     try:

@@ -18,6 +18,7 @@ from holdfast.adapters.tools.interpreters import (
     Kind,
     asks_where_it_lies,
     kind_of,
+    modules_of,
     script_at,
     shebang_kind,
     why_more_python,
@@ -25,7 +26,7 @@ from holdfast.adapters.tools.interpreters import (
 from holdfast.adapters.tools.leaf_programs import why_not_leaf
 from holdfast.adapters.tools.leaf_table import BUILTINS, LEAVES
 from holdfast.adapters.tools.programs import find_program
-from holdfast.adapters.tools.script_copy import FOLDER, ScriptCopy, TooMuch, copy_script
+from holdfast.adapters.tools.script_copy import FOLDER, ScriptCopy, TooMuch, copy_script, copy_with_modules
 from holdfast.adapters.tools.shell_reading import Reading, Subcommand, Word, read_command
 from holdfast.adapters.tools.system_paths import why_not_system
 from holdfast.ports.tools import CannotBind
@@ -186,7 +187,7 @@ class _Finder:
         if len(self.bound) >= SCRIPTS_MAX:
             return f"{word.text}: more than {SCRIPTS_MAX} scripts"
         try:
-            copy = copy_script(path, self._guard, alone=kind == "shell")
+            copy = copy_with_modules(path, self._guard, modules_of) if kind == "python" else copy_script(path, self._guard, alone=kind == "shell")
         except TooMuch as exc:
             return f"{word.text}: {exc}"
         except (CannotBind, OSError) as exc:

@@ -9,7 +9,7 @@ makes read-only. So nobody who renames or rewrites files in the workspace change
 import os
 import posixpath
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 from blake3 import blake3
@@ -22,6 +22,7 @@ FOLDER = "/run/holdfast/bound"  # in the view of an isolated command
 FILES_MAX = 128  # each is a descriptor for a moment
 BYTES_MAX = 4 * limits.MIB
 _DEPTH_MAX = 8
+_ROUNDS_MAX = 20
 _SKIPPED = frozenset({".git", ".hg", ".svn", "__pycache__"})  # no interpreter looks there for text
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
@@ -51,9 +52,27 @@ class ScriptCopy(msgspec.Struct, frozen=True, kw_only=True):
         return next((each.data for each in self.files if each.name == name and not each.target), None)
 
 
-def copy_script(path: str, guard: Guarded | None, *, alone: bool) -> ScriptCopy:
+Needed = Callable[[str, bytes], frozenset[str]]
+"""Which modules of its own folder a file loads, by its name and text."""
+
+
+def copy_with_modules(path: str, guard: Guarded | None, needed: Needed) -> ScriptCopy:
+    """Read a script with the modules that it loads from its folder, and those that they load."""
+    wanted = frozenset({os.path.basename(path)})  # noqa: PTH119  text
+    for _ in range(_ROUNDS_MAX):
+        copy = copy_script(path, guard, only=wanted)
+        more = wanted.union(*(needed(each.name, each.data) for each in copy.files))
+        if more == wanted:
+            return copy
+        wanted = more
+    raise TooMuch(f"its modules load one another more than {_ROUNDS_MAX} deep")
+
+
+def copy_script(path: str, guard: Guarded | None, *, alone: bool = False, only: frozenset[str] | None = None) -> ScriptCopy:
     """
-    Read a script, `alone` or with its whole folder. `path` is canonical.
+    Read a script `alone`, with its whole folder, or with `only` some entries of its folder.
+
+    `path` is canonical. An entry is named with or without `.py`.
 
     Raises TooMuch where the folder is too large or leads outside, and CannotBind for the home.
     """
@@ -67,7 +86,7 @@ def copy_script(path: str, guard: Guarded | None, *, alone: bool) -> ScriptCopy:
     else:
         top = open_folder(folder, guard)
         try:
-            files = tuple(sorted(_files(top), key=lambda each: each.name))
+            files = tuple(sorted(_files(top, only), key=lambda each: each.name))
         except OSError as exc:
             raise TooMuch(f"{folder} can't be read: {exc.strerror}") from exc
         finally:
@@ -100,8 +119,8 @@ def file_word(number: int) -> str:
     return f"{{file:{number}}}"
 
 
-def _files(top: int) -> Iterator[Copied]:
-    """Everything below an open folder. Raises TooMuch beyond the bounds."""
+def _files(top: int, only: frozenset[str] | None) -> Iterator[Copied]:
+    """Everything below an open folder, or some of it. Raises TooMuch beyond the bounds."""
     stack = [(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=top), "", 0)]
     count, left = 0, BYTES_MAX
     try:
@@ -109,6 +128,8 @@ def _files(top: int) -> Iterator[Copied]:
             fd, prefix, depth = stack.pop()
             try:
                 for name in sorted(os.listdir(fd)):  # noqa: PTH208  of a descriptor
+                    if only is not None and not prefix and not {name, name.split(".")[0]} & only:
+                        continue
                     facts = os.stat(name, dir_fd=fd, follow_symlinks=False)
                     count += 1
                     if count > FILES_MAX:

@@ -76,6 +76,7 @@ def root(place: Any) -> Path:
         (root / "big/many" / f"m{number}.py").write_text("")
     (root / "leads/out.py").symlink_to("/etc/hostname")
     (root / "link.sh").symlink_to("sub/x.sh")
+    (root / "here").symlink_to("/etc")
     (root / "list").write_text("x.sh\n")
     for name in ("program", "sub/program"):
         shutil.copy("/bin/true", root / name)
@@ -196,13 +197,20 @@ def test_every_bound_way_runs_the_approved_bytes_after_a_late_swap(
 
 
 def test_a_private_copy_cannot_be_changed_by_the_command_itself(root: Path, place: Any, run: Any) -> None:
-    """The first of two scripts would rewrite the second."""
-    second = "/run/holdfast/bound/1/x.sh"
-    text = f"chmod u+w {second}; echo 'echo swapped >> {root}/ran' > {second}\n"
-    (root / "first.sh").write_text(text + f"mv {second} {second}.old; rm -f {second}\n")
-    returned = run(Shell(), place.scene(), command="sh first.sh; sh x.sh")
-    assert ran(root) == {"approved"}, returned.text
-    assert "Read-only file system" in returned.text
+    """Not by the script that runs from it either, which knows its place from its shell."""
+    own = "/run/holdfast/bound/0/x.sh"
+    text = f"chmod u+w {own}; echo 'echo swapped >> {root}/ran' > {own}; mv {own} {own}.old; rm -f {own}\n"
+    (root / "x.sh").write_text(text + f"sh {own}.old; cat {own} | grep -c chmod\n")
+    returned = run(Shell(), place.scene(), command="sh x.sh")
+    assert ran(root) == set(), returned.text
+    assert returned.text.count("Read-only file system") == 4
+    assert returned.text.endswith("2\n")
+
+
+def test_a_script_that_the_command_writes_runs_as_written(root: Path, place: Any, run: Any) -> None:
+    """Binding the bytes of before would run something that nobody asked for."""
+    run(Shell(), place.scene(), command=f"echo 'echo fresh >> {root}/ran' > x.sh; sh x.sh")
+    assert ran(root) == {"fresh"}
 
 
 @pytest.mark.usefixtures("root")

@@ -26,7 +26,7 @@ from holdfast.adapters.tools.interpreters import (
 from holdfast.adapters.tools.leaf_programs import why_not_leaf
 from holdfast.adapters.tools.leaf_table import BUILTINS, LEAVES
 from holdfast.adapters.tools.programs import find_program
-from holdfast.adapters.tools.script_copy import FOLDER, ScriptCopy, TooMuch, copy_script, copy_with_modules
+from holdfast.adapters.tools.script_copy import FILES_MAX, FOLDER, ScriptCopy, TooMuch, copy_script, copy_with_modules
 from holdfast.adapters.tools.shell_reading import Reading, Subcommand, Word, read_command
 from holdfast.adapters.tools.system_paths import why_not_system
 from holdfast.ports.tools import CannotBind
@@ -34,11 +34,12 @@ from holdfast.ports.tools import CannotBind
 SCRIPTS_MAX = 16
 # Leaf programs with options, scripts or expressions that can start something.
 _CAN_START = frozenset({"diff", "printf", "sort", "tree", "type"})
-# They write, and start nothing, with whatever options.
+# They start nothing, with whatever options. The second ones don't change what a file holds.
 _WRITERS = frozenset(
     {"chgrp", "chmod", "chown", "cp", "dd", "ln", "mkdir", "mkfifo", "mktemp", "mv", "rm", "rmdir"}
     | {"shred", "sync", "tee", "touch", "truncate", "unlink"}
 )
+_KEEPERS = frozenset({"chgrp", "chmod", "chown", "mkdir", "mkfifo", "mktemp", "rmdir", "sync", "touch"})
 _QUIET_BUILTINS = frozenset({"[", "break", "continue", "exit", "kill", "return", "shift", "umask", "wait"})
 _SET = re.compile(r"[-+][efuvx]*o?|pipefail")
 _SUBSTITUTION = re.compile(r"s([/|,#:])(?:(?!\1)[^\\\n]|\\.)*\1(?:(?!\1)[^\\\n]|\\.)*\1[gIip0-9]*")
@@ -57,6 +58,7 @@ class BoundScript(msgspec.Struct, frozen=True, kw_only=True):
     start: int
     end: int
     said: str
+    path: str  # on the host, canonical
     private: str
 
 
@@ -91,6 +93,7 @@ def find_runs(reading: Reading, *, cwd: str, search_path: str, guard: Guarded | 
 class _Finder:
     def __init__(self, cwd: str, search_path: str, guard: Guarded | None, *, can_copy: bool) -> None:
         self._cwd, self._search_path, self._guard, self._can_copy = cwd, search_path, guard, can_copy
+        self._written: set[str | None] = set()  # by what came before; None: any file
         self.bound: list[BoundScript] = []
         self.copies: list[ScriptCopy] = []
         self.declared: list[str] = []
@@ -102,11 +105,27 @@ class _Finder:
         for name in sorted(reading.alters):
             if _STEERING.fullmatch(name) or not _PLAIN_NAME.fullmatch(name):
                 self.declared.append(f"it sets {_short(name)}, which can change what runs")
+        if reading.repeats:
+            for command in reading.subcommands:
+                self._note_writes(command)
         for index, command in enumerate(reading.subcommands):
             why = self._why_declared(command, is_last=index == len(reading.subcommands) - 1)
             if why is not None:
                 self.declared.append(why)
+            self._note_writes(command)
             self._name(command, is_quiet=why is None)
+
+    def _note_writes(self, command: Subcommand) -> None:
+        """A script that the command itself writes must run as written, so it is not bound."""
+        for redirect in command.redirects:
+            if redirect.operator in (">", ">>", ">|", "&>", "&>>", ">&") and redirect.target is not None:
+                said = redirect.target.text
+                self._written.add(None if said is None else self._located(command, said))
+        name = (command.words[0].text or "").rpartition("/")[2] if command.words else ""
+        literal = command.literals()
+        is_leaf = name in LEAVES or (literal is not None and why_not_leaf((name, *literal[1:])) is None)
+        if not is_leaf and name not in _KEEPERS | _QUIET_BUILTINS | {"set"}:
+            self._written.add(None)
 
     def _why_declared(self, command: Subcommand, *, is_last: bool) -> str | None:
         """There are five cases: a computed word, a builtin, a path, an interpreter, a program."""
@@ -121,7 +140,8 @@ class _Finder:
         if name in (".", "source"):
             return self._why_sourced(command, words, is_last=is_last)
         if name in _QUIET_BUILTINS:
-            return None
+            odd = any(word is None or "[" in word or "-p" in word for word in words[1:])
+            return f"{name} with words that can run a subscript" if odd else None
         if name == "set":
             quiet = all(word is not None and _SET.fullmatch(word) for word in words[1:])
             return None if quiet else "set with words that change what runs"
@@ -175,39 +195,50 @@ class _Finder:
 
     def _why_script(self, command: Subcommand, word: Word, kind: Kind) -> str | None:
         """Bind the script if that can be done; return what is left to declare."""
-        if word.text is None:
+        said = word.text
+        if said is None:
             return "a script whose name the command computes"
-        path = self._located(command, word.text)
+        path = self._located(command, said)
         if path is None:
-            return f"{word.text}: its folder is not known"
-        if not os.path.isfile(path):  # noqa: PTH113  text
-            return f"{word.text}, which is not there yet"
-        if not self._can_copy:
-            return f"{word.text}: only an isolated command runs a private copy"
-        if len(self.bound) >= SCRIPTS_MAX:
-            return f"{word.text}: more than {SCRIPTS_MAX} scripts"
+            return f"{said}: its folder is not known"
+        why = self._why_live(path)
+        if why is not None:
+            return f"{said}{why}"
         try:
-            copy = copy_with_modules(path, self._guard, modules_of) if kind == "python" else copy_script(path, self._guard, alone=kind == "shell")
-        except TooMuch as exc:
-            return f"{word.text}: {exc}"
-        except (CannotBind, OSError) as exc:
-            return f"{word.text}: {exc}"
+            copy = self._copied(path, kind)
+        except (TooMuch, CannotBind, OSError) as exc:
+            return f"{said}: {exc}"
         name = os.path.basename(path)  # noqa: PTH119  text
-        data = copy.data_of(name)
-        if data is None:
-            return f"{word.text}: it changed while it was read"
-        text = data.decode("utf-8", "replace")
+        text = (copy.data_of(name) or b"").decode("utf-8", "replace")
         if asks_where_it_lies(kind, text):
-            return f"{word.text}, which looks for files beside itself"
+            return f"{said}, which looks for files beside itself"
         self._bind(word, copy, name)
-        return self._why_more(word.text, kind, text, copy)
+        return self._why_more(said, kind, text, copy)
+
+    def _why_live(self, path: str) -> str | None:
+        """Why the script is run where it lies, and not from a copy."""
+        if not os.path.isfile(path):  # noqa: PTH113  text
+            return ", which is not there yet"
+        if {None, path} & self._written:
+            return ", which an earlier part of the command may write"
+        if not self._can_copy:
+            return ": only an isolated command runs a private copy"
+        if len(self.bound) >= SCRIPTS_MAX or sum(len(each.files) for each in self.copies) >= FILES_MAX:
+            return f": more than {SCRIPTS_MAX} scripts or {FILES_MAX} files"
+        return None
+
+    def _copied(self, path: str, kind: Kind) -> ScriptCopy:
+        if kind == "python":
+            return copy_with_modules(path, self._guard, modules_of)
+        return copy_script(path, self._guard, alone=kind == "shell")
 
     def _bind(self, word: Word, copy: ScriptCopy, name: str) -> None:
         if copy not in self.copies:
             self.copies.append(copy)
         private = f"{FOLDER}/{self.copies.index(copy)}/{name}"
         said = word.text or ""
-        self.bound.append(BoundScript(start=word.start, end=word.end, said=said, private=private))
+        path = f"{copy.folder.rstrip('/')}/{name}"
+        self.bound.append(BoundScript(start=word.start, end=word.end, said=said, path=path, private=private))
 
     def _why_more(self, said: str, kind: Kind, text: str, copy: ScriptCopy) -> str | None:
         """Which further files the script itself may run."""
@@ -228,9 +259,14 @@ class _Finder:
 
     def _located(self, command: Subcommand, word: str) -> str | None:
         """The canonical path of a word; None if the command's folder is not known."""
-        if command.moves is None and not word.startswith("/"):
+        if word.startswith("/"):
+            return os.path.realpath(word)
+        if command.moves is None:
             return None
-        return os.path.realpath(os.path.join(self._cwd, *(command.moves or ()), word))  # noqa: PTH118
+        folder = self._cwd
+        for move in command.moves:  # `cd` takes `..` off the name, and does not ask where a link led
+            folder = os.path.normpath(os.path.join(folder, move))  # noqa: PTH118
+        return os.path.realpath(os.path.join(os.path.realpath(folder), word))  # noqa: PTH118
 
     def _is_system(self, word: str) -> bool:
         found = find_program(word, cwd="/", search_path=self._search_path) if word else None

@@ -11,7 +11,7 @@ _LINES_MAX = 20  # an approver reads no more; the count of the rest is said
 def run_lines(runs: Runs) -> list[str]:
     lines = []
     if runs.bound:
-        lines += [BOUND, *_framed([f"{each.said} as {each.private}" for each in runs.bound])]
+        lines += [BOUND, *_framed([f"{each.path} as {each.private}" for each in runs.bound])]
     if runs.declared:
         lines += [DECLARED, *_framed(list(runs.declared))]
     return lines

@@ -10,6 +10,7 @@ the text unreadable. An unreadable text still lists the simple commands that wer
 """
 
 import functools
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ _LITERALS = frozenset({"word", "number", "string", "raw_string", "concatenation"
 _TOKENS = frozenset({"&&", "||", "|", ";", "\n", '"', ">", ">>", "<", ">&", "<&", "&>", "&>>", ">|"} | {"string_content", "file_descriptor"})
 _NOT_LITERAL = frozenset("*?[]{}\\$`!^~")
 _SAFE_CONTROL = frozenset("\n\t")
+_REPEATED = frozenset({"for_statement", "c_style_for_statement", "while_statement", "function_definition"})
+_DESCRIPTOR_VARIABLE = re.compile(r"\{\w+\}\s*&?[<>]")
 _MOVERS = frozenset({"cd", "pushd", "popd"})
 
 
@@ -67,13 +70,15 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """
     `broken` is set where the grammar can't follow the text: then commands may be missing.
 
-    `alters` names the variables that it sets and the functions that it makes, in any construct.
+    `alters` names the variables that it sets and the functions that it makes, in any construct,
+    and quoted text that the shell may run.
     """
 
     subcommands: tuple[Subcommand, ...]
     unreadable: str | None
     broken: bool = False
     alters: frozenset[str] = frozenset()
+    repeats: bool = False  # has loops or functions: a later command may run before an earlier one
 
 
 def read_command(text: str) -> Reading:
@@ -90,12 +95,16 @@ def read_command(text: str) -> Reading:
     commands = tuple(walk.found)
     why = _why_unreadable(text, raw, root, commands)
     broken = root.has_error or walk.too_deep or any(not each.words for each in commands)
-    return Reading(subcommands=commands, unreadable=why, broken=broken, alters=_alters(root))
+    return Reading(subcommands=commands, unreadable=why, broken=broken, alters=_alters(root), repeats=_repeats(root))
+
+
+def _repeats(root: "Node") -> bool:
+    return any(node.type in _REPEATED for node in _all_nodes(root))
 
 
 def _alters(root: "Node") -> frozenset[str]:
     """An `export` or `declare` is named whole: its words may be variables of any name."""
-    found: set[str] = set()
+    found = set(_DESCRIPTOR_VARIABLE.findall((root.text or b"").decode(errors="replace")))
     for node in _all_nodes(root):
         text = (node.text or b"").decode(errors="replace")
         match node.type:
@@ -109,6 +118,8 @@ def _alters(root: "Node") -> frozenset[str]:
                 found.add(text)
             case "expansion" if "=" in text:
                 found.add(text)
+            case "raw_string" if "$(" in text or "`" in text:
+                found.add(text)  # arithmetic and tests run what a quoted subscript holds
     return frozenset(found)
 
 

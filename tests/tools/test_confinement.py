@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.tools import confinement
+from holdfast.adapters.tools.isolation import Obstacle, find_isolation
 from holdfast.adapters.tools.confinement import choose, confinement_report
 from holdfast.adapters.tools.home_guard import guard_of
 from holdfast.adapters.tools.launch import landlock_abi
@@ -59,7 +59,7 @@ def open_folder() -> Iterator[Path]:
 def needs(mechanism: str) -> None:
     if "landlock" in mechanism and landlock_abi() < 3:
         pytest.skip("this kernel has no Landlock of version 3")
-    if "bubblewrap" in mechanism and confinement.working_bubblewrap() is None:
+    if "bubblewrap" in mechanism and isinstance(find_isolation(), Obstacle):
         pytest.skip("bubblewrap does not work here")
 
 

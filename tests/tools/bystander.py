@@ -64,8 +64,8 @@ notes.bind(str(datagrams))
 ours, theirs = pty.openpty()
 tty.setraw(theirs)
 secret_file = os.open(FOLDER / "log", os.O_RDONLY)
-shm_file = Path("/dev/shm") / f"holdfast-{os.getpid()}"  # noqa: S108
-temporary = Path("/tmp") / f"holdfast-{os.getpid()}"  # noqa: S108
+shm_file = Path("/dev/shm") / f"holdfast-{os.getpid()}"
+temporary = Path("/tmp") / f"holdfast-{os.getpid()}"
 queue_name = queue()
 for made in (shm_file, temporary):
     made.write_bytes(SECRET)

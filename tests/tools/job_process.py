@@ -7,6 +7,7 @@ Then it stays until it is killed.
 
 import asyncio
 import json
+import os
 import sys
 
 from holdfast.adapters.tools.shell import Shell
@@ -27,6 +28,7 @@ async def main(what: str, home: str, workspace: str, mechanisms: str, command: s
         home=home,
     )
     shell = Shell(mechanisms=[one for one in ("landlock", "bubblewrap") if one in mechanisms])
+    command = command.replace("HOLDFAST_PID", str(os.getpid()))
     arguments = shell.validate(json.dumps({"command": command, "background": True}).encode())
     binding = shell.bind(arguments, scene)
     prepared = await shell.prepare_job(arguments, binding, scene, job=JobId("j-" + "a" * 26), seconds=60)

@@ -85,7 +85,7 @@ async def main(what: str, home: str, workspace: str, mechanism: str, command: st
     await run(shell, scene, "true")
     say(spare=spare.leader)
     if what == "RUN":
-        await run(shell, scene, command)
+        await run(shell, scene, command.replace("HOLDFAST_PID", str(os.getpid())))
     if what == "LOOK":
         spare.wait_until_up()
         say(opened=opened(spare.leader))

@@ -14,9 +14,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.tools.adversary import COMMAND, MECHANISM, OPEN_IF_LIMITED, PACKAGES, needs, open_folder, system_python, world_in
 from tests.tools.conftest import KEY, Place, encode
 from tests.tools.conftest import run as run_tool
-from tests.tools.test_confinement import NOBODY, beyond, break_out, needs, open_folder, system_python
+from tests.tools.test_shell import sleepers
 
 __all__ = ["open_folder"]
 
@@ -102,8 +103,9 @@ def test_nothing_runs_before_the_byte_and_nothing_after_abandon(place: Place) ->
 @pytest.mark.parametrize("mechanism", ["landlock", "bubblewrap"])
 def test_nothing_of_a_job_is_left_when_its_word_is(place: Place, mechanism: Any) -> None:
     """Not what left its group and let go of everything, nor what hides its name, nor what those have started in turn."""
-    (place.workspace / "inner").write_text("echo $$ >> pids; echo up > up; exec sleep 1000")
-    (place.workspace / "outer").write_text("echo $$ >> pids; setsid sh inner & exec sleep 1000")
+    mark = f"1000.{os.getpid()}6"
+    (place.workspace / "inner").write_text(f"echo up > up; exec sleep {mark}")
+    (place.workspace / "outer").write_text(f"setsid sh inner & exec sleep {mark}")
     command = "mkfifo up; env -i PATH=$PATH setsid sh outer < /dev/null > /dev/null 2>&1 & (true &); read word < up"
 
     async def story() -> None:
@@ -112,9 +114,7 @@ def test_nothing_of_a_job_is_left_when_its_word_is(place: Place, mechanism: Any)
         assert (seen.state, seen.returned.outcome) == ("ended", "ok")
 
     run(story())
-    pids = [int(line) for line in (place.workspace / "pids").read_text().split()]
-    assert len(pids) == 2
-    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+    assert sleepers(mark) == []
 
 
 REAPING = """
@@ -207,7 +207,7 @@ def test_a_job_whose_driver_is_killed_after_the_byte_goes_on(place: Place, drive
     os.mkfifo(place.workspace / "hold")
     process = driver("GO", "read line < hold; echo the word is $line")
     facts = ProcessFacts(**said(process))
-    assert said(process) == {"confined": True}
+    assert said(process) == {"level": "isolated"}
     process.kill()
     process.wait()
     job = JobId("j-" + "a" * 26)
@@ -249,10 +249,12 @@ def test_another_process_is_never_taken_for_a_jobs(place: Place) -> None:
 def test_a_supervisor_that_is_killed_leaves_no_word_and_what_it_ran_is_ended(place: Place) -> None:
     async def story() -> None:
         os.mkfifo(place.workspace / "began")
-        job = Job(place, "echo $$ > began; sleep 1000")
+        mark = f"1000.{os.getpid()}7"
+        job = Job(place, f"sleep {mark} & echo begun > began; wait")
         prepared = await job.ready()
         await prepared.let_go()
-        command = int(await asyncio.to_thread((place.workspace / "began").read_text))
+        await asyncio.to_thread((place.workspace / "began").read_text)
+        (command,) = sleepers(mark)
         facts = processes.facts_of(command)
         os.kill(prepared.process.group, signal.SIGKILL)
         assert (await job.over()).state == "gone"
@@ -281,7 +283,7 @@ def test_a_job_that_is_asked_to_end_says_how_it_did(place: Place, mechanism: Any
     async def story(command: str) -> JobSeen:
         os.mkfifo(place.workspace / "began")
         job = Job(place, command, mechanisms=(mechanism,))
-        assert job.binding.confined
+        assert job.binding.level == ("limited" if mechanism == "landlock" else "isolated")
         prepared = await job.ready()
         await prepared.let_go()
         assert await asyncio.to_thread((place.workspace / "began").read_text) == "begun\n"
@@ -328,7 +330,7 @@ def test_no_way_leads_from_a_job_into_the_home(place: Place, mechanism: Any) -> 
         f"cat {place.home}/jobs/*/output",
         f"ls {place.home}/jobs",
         f"echo forged > {place.home}/jobs/status",
-        "cat /proc/$PPID/fd/* < /dev/null",
+        "cat /proc/$PPID/fd/{3..20} < /dev/null",
         "for fd in /proc/self/fd/*; do readlink $fd; done",
         "readlink /proc/$PPID/cwd /proc/[0-9]*/fd/*",
     ]
@@ -339,36 +341,30 @@ def test_no_way_leads_from_a_job_into_the_home(place: Place, mechanism: Any) -> 
     assert not (place.home / "jobs" / "status").exists()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user; otherwise every test here runs unprivileged already")
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_no_way_leads_from_an_ordinary_users_job_into_the_home(open_folder: Path, mechanism: Any) -> None:
-    """Nothing here needs root: an ordinary user's job runs, confined, and every known way out is tried from inside it."""
-    needs(mechanism)
-    place = Place(open_folder, home="a/home", workspace="b/ws")
-    command = break_out(place, os.getpid())
-    for path in (open_folder, *open_folder.rglob("*")):
-        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-    packages = os.pathsep.join(path for path in sys.path if path and not path.startswith(sys.base_prefix))
-    process = subprocess.Popen(
-        [system_python(), Path(__file__).parent / "job_process.py", "GO", place.home, place.workspace, mechanism, command],
-        stdout=subprocess.PIPE,
-        text=True,
-        user=NOBODY,
-        group=NOBODY,
-        extra_groups=[],
-        cwd="/",
-        env={"PYTHONPATH": packages, "PYTHONDONTWRITEBYTECODE": "1"},
-    )
-    try:
-        facts = ProcessFacts(**said(process))
-        assert said(process) == {"confined": True}
-        run(died(facts))
-    finally:
-        process.kill()
-        process.communicate()
-    seen = run(JobFiles(place.home).look(JobId("j-" + "a" * 26), facts, secrets=()))
-    assert (seen.returned.outcome, set(seen.returned.text.split()) - beyond(mechanism)) == ("ok", {"tried"})
-    assert place.key.read_text() == KEY
+@pytest.mark.parametrize("level", ["isolated", "limited"])
+def test_a_job_reaches_no_more_than_a_command_of_its_level(open_folder: Path, level: str) -> None:
+    """Nothing here needs root: every known way out is tried from inside an ordinary user's job."""
+    needs(MECHANISM[level])
+    with world_in(open_folder) as world:
+        process = subprocess.Popen(
+            [system_python(), Path(__file__).parent / "job_process.py", "GO", world.home, world.workspace, MECHANISM[level], COMMAND],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=PACKAGES,
+            **world.as_owner,
+        )
+        try:
+            facts = ProcessFacts(**said(process))
+            assert said(process) == {"level": level}
+            run(died(facts))
+        finally:
+            process.kill()
+            process.communicate()
+        seen = run(JobFiles(world.home).look(JobId("j-" + "a" * 26), facts, secrets=()))
+        # The supervisor ends whatever a job leaves behind, at every level.
+        assert not world.survivor_lives()
+    allowed = OPEN_IF_LIMITED.keys() - {"survivor"} if level == "limited" else set()
+    assert (seen.returned.outcome, set(seen.returned.text.split())) == ("ok", {"tried", *allowed})
 
 
 def test_going_to_the_background_is_part_of_what_is_approved(place: Place) -> None:

@@ -59,10 +59,15 @@ def choose(guard: Guarded | None, folders: Sequence[str], mechanisms: Sequence[M
 def _no_isolation(folders: Sequence[str], mechanisms: Sequence[Mechanism]) -> Obstacle | None:
     if "bubblewrap" not in mechanisms:
         return Obstacle(cause="bubblewrap is left out", remedy="let it be used")
-    if "/" in folders:
-        return Obstacle(cause="a command that works in / can't have a view of its own", remedy="name a folder as the workspace")
+    if (wide := next((folder for folder in folders if _is_the_systems(folder)), None)) is not None:
+        return Obstacle(cause=f"a command that works in {wide} can't have a view of its own", remedy="name a folder of yours as the workspace")
     found = find_isolation()
     return found if isinstance(found, Obstacle) else None
+
+
+def _is_the_systems(folder: str) -> bool:
+    """The root, and what a command has its own of: bound whole, they would undo the view."""
+    return folder == "/" or any(within(folder, each) for each in ("/proc", "/sys", "/dev"))
 
 
 def _no_landlock(guard: Guarded | None, folders: Sequence[str], mechanisms: Sequence[Mechanism]) -> str | None:
@@ -74,6 +79,8 @@ def _no_landlock(guard: Guarded | None, folders: Sequence[str], mechanisms: Sequ
     except CannotBind as exc:
         return str(exc)
     for folder in folders:
+        if _is_the_systems(folder):
+            return f"{folder} can't be given to a command alone"
         if guard is not None and guard.overlaps(folder):
             return f"{folder} and the Holdfast home contain one another"
         own = next((each for each in program_folders() if within(each, folder)), None)

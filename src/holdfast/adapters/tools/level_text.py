@@ -16,7 +16,10 @@ from holdfast.adapters.tools.view import user_folder
 _UNCONFINED = "UNCONFINED: this command can read Holdfast's keys and answer its own prompts"
 _BARE = "isolated: it sees the system read-only and its workspace, and has no network"
 _CONNECTED = "isolated, with network: it sees the system read-only and its workspace"
-_LOOPBACK = "the network includes loopback: it reaches every service on this machine that listens there; unix sockets are blocked"
+_LOOPBACK = (
+    "the network includes loopback: it reaches every service on this machine that listens there, and sees which sockets are open;"
+    " unix sockets are blocked"
+)
 _LIMITED = "limited: it can open only the system and its workspace, but these stay in reach"
 _LACKED = "[this command had no network; if it needs one, call shell again with network true]"
 _SIGNS = re.compile(

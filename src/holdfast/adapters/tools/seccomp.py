@@ -15,7 +15,7 @@ from holdfast.ports.tools import CannotBind
 
 Strictness = Literal["isolated", "limited"]
 
-_EPERM, _EACCES, _ENOSYS = 1, 13, 38
+_EPERM, _EACCES, _ENOSYS, _ENETUNREACH = 1, 13, 38, 101
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
@@ -128,7 +128,8 @@ def _head(abi: Abi, *, x32: bool) -> bytes:
 
 
 def _common(abi: Abi, *, inet: bool) -> list[bytes]:
-    families = [_step(_JUMP_EQUAL, family, 0, 1) + _allow() for family in ((_INET, _INET6) if inet else ())]
+    verdict = _allow() if inet else _fail(_ENETUNREACH)
+    families = [_step(_JUMP_EQUAL, family, 0, 1) + verdict for family in (_INET, _INET6)]
     netlink = [_step(_JUMP_EQUAL, _NETLINK, 0, 3), _argument(2), _step(_JUMP_EQUAL, _ROUTE, 0, 1), _allow()]
     pair = [_argument(1), _step(_AND, _TYPE_MASK), *(_step(_JUMP_EQUAL, kind, 0, 1) + _allow() for kind in (_STREAM, _SEQPACKET))]
     return [

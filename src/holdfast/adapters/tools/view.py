@@ -140,7 +140,8 @@ def _name_servers() -> list[str]:
 
 
 def _is_seen(name: str, view: View) -> bool:
-    return is_seen(name, (*interpreter_paths(), *view.read)) or any(within(path, name) for path in view.read)
+    """Also where it would be made up as the way to something below it."""
+    return is_seen(name, (*interpreter_paths(), *view.read)) or any(within(path, name) for path in (*view.read, *view.folders))
 
 
 def _covers(names: Iterable[str]) -> list[str]:

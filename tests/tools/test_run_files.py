@@ -196,6 +196,15 @@ def test_every_bound_way_runs_the_approved_bytes_after_a_late_swap(
     assert ran(root) == {"approved"}, returned
 
 
+def test_a_script_that_is_swapped_for_the_copy_and_swapped_back_is_noticed(root: Path, place: Any, encode: Any) -> None:
+    """The last look would find everything as it was."""
+    steps = {"answer": lambda: write_all(root, "swapped"), "prepared": lambda: write_all(root, "approved")}
+    shell = Shell()
+    arguments = shell.validate(encode(command="cd sub && sh x.sh"))
+    assert go(shell, arguments, place.scene(), lambda reached: steps.get(reached, lambda: None)()) == "voided"
+    assert ran(root) == set()
+
+
 def test_a_private_copy_cannot_be_changed_by_the_command_itself(root: Path, place: Any, run: Any) -> None:
     """Not by the script that runs from it either, which knows its place from its shell."""
     own = "/run/holdfast/bound/0/x.sh"

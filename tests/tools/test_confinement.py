@@ -170,6 +170,31 @@ def test_a_bind_of_the_call_lies_over_everything_else(place: Any) -> None:
 # --- the folder of a command
 
 
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_workspace_that_is_swapped_is_never_shown_to_a_command(place: Any, encode: Any, mechanism: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command runs elsewhere, so its own folder is as it was; the workspace is found by name once more, when it is mounted."""
+    needs(mechanism)
+    outside, user = place.root / "outside", place.root / "user"
+    outside.mkdir()
+    user.mkdir()
+    (user / "log").write_text("one-time-code-417")
+    shell, scene = Shell(mechanisms=(mechanism,)), place.scene()
+    arguments = shell.validate(encode(command=f"cat '{place.workspace}/log'", cwd=str(outside)))
+    binding = shell.bind(arguments, scene)
+    place.workspace.rename(place.root / "aside")
+    user.rename(place.workspace)
+
+    async def prepare() -> None:
+        await (await shell.prepare(arguments, binding, scene, idempotency_key="k")).abandon()
+
+    with pytest.raises(CannotBind, match="not what it was when this was approved"):
+        asyncio.run(prepare())
+    # Swapped after our own last look: the launcher's look, from inside, is left.
+    monkeypatch.setattr("holdfast.adapters.tools.shell._identified", lambda _: binding.folders)
+    with pytest.raises(CannotBind, match="is not what it was when this was approved"):
+        asyncio.run(prepare())
+
+
 def test_a_folder_outside_the_workspace_that_was_approved_can_be_changed(place: Any, encode: Any, run: Any) -> None:
     needs("bubblewrap")
     outside = place.root / "outside"

@@ -51,6 +51,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     interpreter: str | None = None  # path, identity and digest of what would read the text
     scripts: tuple[str, ...] = ()  # path and content digest of every file that would be run
     environment: str | None = None  # digest of the exact environment
+    folders: tuple[str, ...] = ()  # "dev:ino path" of every folder that a command may change
     level: Level | None = None  # None: not a command, but code of the embedding program
     network: bool = False  # a command that reaches the network
     reach: Reach = "none"  # whether it touches paths, and whether any lies outside the workspace

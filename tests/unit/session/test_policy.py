@@ -57,6 +57,8 @@ def verdict(
 AUTO, ASK, DENY = Rule(mode="auto"), Rule(mode="ask"), Rule(mode="deny")
 OUTSIDE = Binding(display="x", reach="outside")
 UNCONFINED = Binding(display="x", level="unconfined")
+LIMITED = Binding(display="x", level="limited")
+CONNECTED = Binding(display="x", level="isolated", network=True)
 UNREADABLE = Binding(display="x", readable=False)
 
 
@@ -81,7 +83,10 @@ UNREADABLE = Binding(display="x", readable=False)
         ({"rule": ASK, "grants": [grant(requester="bob"), grant(grant=GrantId("g2"))]}, Allow("g2")),
         ({"rule": AUTO, "grants": [grant()]}, Allow("g1")),
         ({"context": WEBHOOK, "grants": [grant()]}, Allow("g1")),
-        # auto, but never outside the workspace and never unconfined
+        # auto, but never outside the workspace, never with the network, and only where a command is isolated
+        ({"rule": AUTO, "binding": LIMITED}, ("alice",)),
+        ({"rule": AUTO, "binding": CONNECTED}, ("alice",)),
+        ({"rule": AUTO, "binding": Binding(display="x", level="isolated")}, Allow("policy")),
         ({"rule": AUTO}, Allow("policy")),
         ({"rule": AUTO, "binding": UNREADABLE}, Allow("policy")),
         ({"rule": AUTO, "binding": OUTSIDE}, ("alice",)),
@@ -154,6 +159,13 @@ FILE = Binding(display="write", path="/srv/a/b.txt")
         ("shell", SHELL, False, "approve_once approve_session approve_folder approve_everywhere edit deny"),
         ("write_file", FILE, False, "approve_once approve_session approve_folder approve_everywhere edit deny"),
         ("shell", msgspec.structs.replace(SHELL, readable=False), False, "approve_once edit deny"),
+        (
+            "shell",
+            msgspec.structs.replace(SHELL, level="isolated"),
+            False,
+            "approve_once approve_session approve_folder approve_everywhere edit deny",
+        ),
+        ("shell", msgspec.structs.replace(SHELL, level="limited"), False, "approve_once edit deny"),
         ("shell", msgspec.structs.replace(SHELL, level="unconfined"), False, "approve_once deny"),
         ("shell", msgspec.structs.replace(SHELL, level="unconfined", readable=False), True, "approve_once deny"),
         ("delete", PLAIN, True, "approve_once edit deny"),
@@ -267,6 +279,7 @@ def test_a_grant_covers_the_very_call() -> None:
         {"context": msgspec.structs.replace(ALICE, instance=InstanceId("life-2"))},
         {"binding": UNREADABLE},
         {"binding": UNCONFINED},
+        {"binding": LIMITED},
         {"binding": msgspec.structs.replace(PLAIN, cwd="/elsewhere")},
         {"arguments": '{"branch":"new"}'},
         {"arguments": '{"branch": "old"}'},
@@ -332,6 +345,7 @@ def test_local_people_are_operators_with_a_boundary_of_their_own() -> None:
     [
         ("shell", SHELL, False, False),
         ("shell", msgspec.structs.replace(SHELL, readable=False), False, True),
+        ("shell", msgspec.structs.replace(SHELL, level="limited"), False, True),
         ("shell", msgspec.structs.replace(SHELL, level="unconfined"), False, True),
         ("delete", PLAIN, True, True),
         ("ask_person", msgspec.structs.replace(PLAIN, readable=False), True, False),

@@ -131,7 +131,9 @@ def main(arguments: list[str]) -> None:
     for fd in (go, status):
         posix.set_inheritable(fd, False)  # noqa: FBT003  its only parameter
     words, environment = (arguments[2:], posix.environ) if arguments[2:] else _heard(go, status)
-    mode, cwd, cwd_identity, program, program_identity, steps, count, *rest = words
+    mode, cwd, cwd_identity, program, program_identity, steps, *rest = words
+    allowed, rest = _counted(rest)
+    folders, rest = _counted(rest)
     try:
         _carry_name(environment.get(_NAME, b""))
         folder = _opened(cwd, cwd_identity, posix.O_RDONLY | posix.O_DIRECTORY if not hasattr(posix, "O_PATH") else posix.O_PATH | posix.O_DIRECTORY)
@@ -141,10 +143,13 @@ def main(arguments: list[str]) -> None:
             runnable: int | str = _opened(program, program_identity, posix.O_RDONLY)
         except PermissionError:
             runnable = program
+        for each in folders:
+            identity, _, path = each.partition(" ")
+            posix.close(_opened(path, identity, posix.O_PATH | posix.O_DIRECTORY | posix.O_NOFOLLOW))
         _restore_signals()
         if mode == "limited":
             drop_capabilities()
-            confine(rest[: int(count)])
+            confine(allowed)
             install_filter(bytes.fromhex(steps))
     except (OSError, NotReady) as exc:
         posix.write(status, f"n{exc}".encode(errors="replace"))
@@ -153,10 +158,16 @@ def main(arguments: list[str]) -> None:
     if posix.read(go, 1) != b"g":
         posix._exit(124)  # noqa: SLF001  the pipe closed: nobody is left who could have said go
     try:
-        posix.execve(runnable, rest[int(count) :], environment)
+        posix.execve(runnable, rest, environment)
     except OSError as exc:
         posix.write(status, f"n{exc}".encode(errors="replace"))
         posix._exit(126)  # noqa: SLF001  os._exit is this one
+
+
+def _counted(words: list[str]) -> tuple[list[str], list[str]]:
+    """A list with its length in front, and the rest."""
+    count = 1 + int(words[0])
+    return words[1:count], words[count:]
 
 
 def _close_all_but(go: int, status: int) -> None:

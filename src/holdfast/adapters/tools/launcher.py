@@ -50,6 +50,7 @@ class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode
     prefix: tuple[str, ...]  # bubblewrap's words, or none
     allowed: tuple[str, ...]  # what Landlock leaves in reach: `r` or `w`, and a path
+    folders: tuple[str, ...]  # "dev:ino path" of every folder that the command may change
     filter: bytes  # of system calls, that the launcher installs; bubblewrap's comes with its words
     files: tuple[bytes, ...] = ()  # private copies: bubblewrap reads each from a descriptor that its words name
     cwd: str
@@ -223,6 +224,8 @@ def _plan_words(plan: LaunchPlan) -> Sequence[str]:
         plan.filter.hex(),
         str(len(plan.allowed)),
         *plan.allowed,
+        str(len(plan.folders)),
+        *plan.folders,
         *plan.words,
     )
 

@@ -139,6 +139,7 @@ class Shell:
             interpreter=str(interpreter),
             scripts=tuple(sorted(_bound(programs) | _files(runs))),
             environment=environment_digest(self._environment(confinement.level, place, scene)),
+            folders=_identified(self._folders(place, scene)) if confinement.level != "unconfined" else (),
             level=confinement.level,
             network=network and self._network == "ask",
             reach=place.reach,
@@ -219,6 +220,8 @@ class Shell:
             raise CannotBind(f"commands run {level} now, and this was approved as {binding.level}")
         network = self._has_network(asked=values["network"])
         folders, limited = self._folders(place, scene), level == "limited"
+        if level != "unconfined" and _identified(folders) != binding.folders:
+            raise CannotBind("the workspace is not what it was when this was approved")
         view = View(guard=guard, folders=folders, read=self._read_paths(), network=network)
         runs = self._runs(read_command(values["command"]), place, level)
         if not {str(copy) for copy in runs.copies} <= set(binding.scripts):
@@ -231,6 +234,7 @@ class Shell:
             files=tuple(files),
             allowed=_allowed(view) if limited else (),
             filter=filter_of("limited", network=network) if limited else b"",
+            folders=binding.folders,
             cwd=binding.cwd,
             cwd_identity=binding.cwd_identity,
             program=program,
@@ -301,6 +305,17 @@ def _interpreter() -> Program:
         if os.path.exists(path):  # noqa: PTH110
             return fingerprint(path)
     raise CannotBind("there is no /bin/bash and no /bin/sh here")
+
+
+def _identified(folders: Sequence[str]) -> tuple[str, ...]:
+    """Bubblewrap finds them by name: the launcher looks, from inside, whether it found these."""
+    found = []
+    for folder in folders:
+        fd = open_folder(folder, None)
+        facts = os.fstat(fd)
+        os.close(fd)
+        found.append(f"{facts.st_dev}:{facts.st_ino} {folder}")
+    return tuple(found)
 
 
 def _allowed(view: View) -> tuple[str, ...]:

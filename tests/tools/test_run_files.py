@@ -1,13 +1,16 @@
 """Ways to run a file: each is bound, and runs the bytes that were approved, or it is declared."""
 
 import asyncio
+import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tools.adversary import HERE, NOBODY, PACKAGES, World, open_folder, system_python
 
 from holdfast.adapters.tools import shell as shell_module
 from holdfast.adapters.tools.isolation import Isolation, find_isolation
@@ -15,6 +18,8 @@ from holdfast.adapters.tools.launcher import Launched
 from holdfast.adapters.tools.run_text import BOUND, DECLARED
 from holdfast.adapters.tools.shell import Shell
 from holdfast.ports.tools import CannotBind, ToolReturned
+
+__all__ = ["open_folder"]
 
 LINES = Path(__file__).with_name("ways_to_run.txt").read_text().splitlines()
 WAYS = {line[9:]: line[:8].strip() for line in LINES}
@@ -203,6 +208,24 @@ def test_a_script_that_is_swapped_for_the_copy_and_swapped_back_is_noticed(root:
     arguments = shell.validate(encode(command="cd sub && sh x.sh"))
     assert go(shell, arguments, place.scene(), lambda reached: steps.get(reached, lambda: None)()) == "voided"
     assert ran(root) == set()
+
+
+def test_an_ordinary_users_script_runs_from_its_private_copy(open_folder: Path) -> None:
+    """Nothing here needs root."""
+    if os.getuid() != 0:
+        pytest.skip("only root can become another user")
+    world = World(open_folder)
+    write_all(world.workspace, "approved")
+    for path in world.workspace.rglob("*"):
+        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+    own = "/run/holdfast/bound/0/x.sh"
+    (world.workspace / "x.sh").write_text(f"chmod 777 {own} || echo approved >> {world.workspace}/ran\n")
+    command = "cd sub && cd .. && sh x.sh"
+    words = [system_python(), HERE / "shell_process.py", "GO", world.home, world.workspace, "bubblewrap", command]
+    done = subprocess.run(words, check=False, capture_output=True, text=True, env=PACKAGES, **world.as_owner)
+    ready, returned = map(json.loads, done.stdout.splitlines())
+    assert (BOUND in ready["display"], DECLARED in ready["display"]) == (True, False)
+    assert (returned["outcome"], ran(world.workspace)) == ("ok", {"approved"}), returned
 
 
 def test_a_private_copy_cannot_be_changed_by_the_command_itself(root: Path, place: Any, run: Any) -> None:

@@ -24,7 +24,7 @@ _SHELLS = frozenset({"sh", "dash", "bash"})
 _SHEBANG = re.compile(rb"#![ \t]*(\S+)(?:[ \t]+(\S+))?[ \t]*(?:\n|\Z)")
 _WHERE_IT_LIES = {
     "shell": re.compile(r"BASH_SOURCE|\$\{?0(?![0-9])"),
-    "python": re.compile(r"__file__|__spec__|__loader__|argv|orig_argv"),
+    "python": re.compile(r"__file__|__spec__|__loader__|argv\[0\]|orig_argv"),
     "other": re.compile(r"\$0|__FILE__|__DIR__|FindBin|\barg\b"),
 }
 _LOADERS = frozenset(

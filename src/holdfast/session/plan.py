@@ -49,13 +49,13 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     cwd_identity: str | None = None  # "dev:ino" of the working folder
     interpreter: str | None = None  # path, identity and digest of what would read the text
-    scripts: tuple[str, ...] = ()  # path and content digest of every file that would be run
+    scripts: tuple[str, ...] = ()  # path and content digest of every file that is known to run: programs, private copies, named files
     environment: str | None = None  # digest of the exact environment
     folders: tuple[str, ...] = ()  # "dev:ino path" of every folder that a command may change
     level: Level | None = None  # None: not a command, but code of the embedding program
     network: bool = False  # a command that reaches the network
     reach: Reach = "none"  # whether it touches paths, and whether any lies outside the workspace
-    readable: bool = True  # False: text that can't be read for sure (substitution, wrappers, interpreters): once, edit, deny only
+    readable: bool = True  # False: not a command of leaf programs only: once, edit, deny
     path: str | None = None  # for file tools: the resolved path
     warnings: tuple[str, ...] = ()  # look-alike characters and the like, shown above the plan
 

@@ -50,7 +50,8 @@ UNREADABLE = [
     # a redirection that writes, or opens a connection
     "echo done > out.txt", "cat a >> .bashrc", "ls >| x", "ls &> x", "ls > /dev/tcp/127.0.0.1/9", "cat < /dev/tcp/127.0.0.1/9", "ls >&x", "ls <&3", "ls 3<> x",
     "ls > /dev/nullx", "ls > /dev/null/../x", "ls 2>&-", "ls > /dev/null x", "ls >/dev/null --foo", "sort 2>&1 --compress-program=./x", "sort < a -o b",
-    "> x ls", "> x A=1 ls",
+    "> x ls", "> x A=1 ls", "ls; > x", "> x && ls", "cat ;&>x", " -x3> a && ls", "ls -l2>&1",
+    "sort -o2>&1", "sort --compress-program=./x2>&1", "echo 0< in", "ls 2>/dev/null2>&1", "ls a>/dev/null",
     # options and operands that are not vetted, in every spelling
     "sort --compress-prog=./x a", "sort --comp ./x a", "sort -o x a", "sort -ro x a", "sort -rox a", "sort -T . a", "sort --output=x a",
     "sort a -o x", "uniq a b",

@@ -183,7 +183,10 @@ class _Walk:
     def _attach(self, node: "Node") -> None:
         """A redirection behind a command belongs to the last simple command before it."""
         body = node.child_by_field_name("body")
-        if body is None or body.type not in ("command", "list", "pipeline") or not self.found:
+        if body is None:  # a redirection alone: it still makes its file
+            self.found.append(Subcommand(words=(), redirects=_redirects(node)[0]))
+            return
+        if body.type not in ("command", "list", "pipeline") or not self.found:
             return
         redirects, more = _redirects(node)
         last = self.found[-1]
@@ -235,12 +238,26 @@ def _redirects(node: "Node") -> tuple[tuple[Redirect, ...], tuple[Word, ...]]:
         if child.type == "file_redirect":
             operator = next((each.type for each in child.children if not each.is_named), "")
             targets = [_word(each) for each in child.children_by_field_name("destination")]
+            if _is_odd(child):
+                more.append(Word(text=None, start=child.start_byte, end=child.end_byte))
             found.append(Redirect(operator=operator, target=targets[0] if targets else None))
             more += targets[1:]
         elif child.type.endswith("_redirect"):
             found.append(Redirect(operator=child.type, target=None))
             more += [_word(each) for each in child.children_by_field_name("argument")]
     return tuple(found), tuple(more)
+
+
+def _is_odd(redirect: "Node") -> bool:
+    """
+    Whether the shell may read the redirection in another way than the grammar does.
+
+    The grammar takes `-l2` in `ls -l2>&1` for a descriptor, and `0` in `echo 0< a` for a word.
+    """
+    before = redirect.prev_sibling
+    number = redirect.child_by_field_name("descriptor")
+    is_number = number is None or (number.text or b"").isdigit()
+    return not is_number or (before is not None and before.end_byte == redirect.start_byte)
 
 
 def _word(node: "Node") -> Word:

@@ -134,7 +134,7 @@ class LazyTools:
         self._memory = memory
         self._delegates = delegates  # agents that others hand tasks to
         self._now_ms = now_ms
-        self._confine = settings.shell_confine
+        self._settings = settings
         self._box: Toolbox | None = None
         self._builtins: Sequence[Tool] = ()
         # Tools that settings name as module:attribute, by that name.
@@ -143,13 +143,20 @@ class LazyTools:
     def _filled(self) -> "Toolbox":
         if self._box is None:
             from holdfast.adapters.tools.delegates import delegate_tool
+            from holdfast.adapters.tools.shell import Shell
             from holdfast.adapters.tools.spare import SpareLauncher
             from holdfast.adapters.tools.toolbox import Toolbox, builtin_tools
 
             own = {tool.definition.name for tool in self._given}
             clock = {"now_ms": self._now_ms} if self._now_ms is not None else {}
             self._spare = SpareLauncher() if self._lasting else None
-            builtins = builtin_tools(confine=self._confine, memory=self._memory, spare=self._spare, **clock)
+            shell = Shell(
+                confine=self._settings.shell_confine,
+                network=self._settings.shell_network,
+                read=self._settings.shell_read,
+                spare=self._spare,
+            )
+            builtins = builtin_tools(shell=shell, memory=self._memory, **clock)
             self._builtins = [tool for tool in builtins if tool.definition.name not in own]
             self._box = Toolbox([*self._builtins, *self._given, *map(delegate_tool, self._delegates)])
         return self._box

@@ -3,6 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from holdfast.adapters.tools import confinement
+from holdfast.adapters.tools.isolation import Isolation, Obstacle
+from holdfast.cli import doctor
+from holdfast.settings import Settings
 from holdfast.settings.keys import ANY, SECTIONS
 from tests.cli.conftest import Cli, everything_below
 
@@ -97,6 +103,19 @@ def test_doctor_finds_nothing_wrong_with_a_fresh_home(cli: Cli) -> None:
     checks = {each["check"]: each for each in ran.json["checks"]}
     assert set(checks) >= {"python", "home", "settings", "confinement", "filesystem", "disk", "keys", "home journal", "sessions", "index"}
     assert everything_below(cli.home) == before
+
+
+def test_doctor_names_the_level_of_commands_and_why_it_is_no_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = Obstacle(cause="bubblewrap is not installed", remedy="install the package bubblewrap")
+    monkeypatch.setattr(confinement, "find_isolation", lambda: missing)
+    (found,) = doctor._confinement(tmp_path, Settings())
+    assert (found.state, found.hint) == ("warning", missing.remedy)
+    assert found.detail.startswith(("shell commands are limited: bubblewrap is not", "shell commands are unconfined: bubblewrap is not"))
+    (found,) = doctor._confinement(tmp_path, Settings(shell_confine="require"))
+    assert (found.state, found.hint, "refused" in found.detail) == ("problem", missing.remedy, True)
+    monkeypatch.setattr(confinement, "find_isolation", lambda: Isolation("/usr/bin/bwrap", ("/usr/bin/bwrap",)))
+    (found,) = doctor._confinement(tmp_path, Settings(shell_confine="require"))
+    assert (found.state, found.detail.startswith("isolated")) == ("ok", True)
 
 
 def _problems(cli: Cli) -> dict[str, str]:

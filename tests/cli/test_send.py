@@ -41,7 +41,7 @@ def test_the_command_that_answers_can_be_copied_as_it_is_shown(cli: Cli) -> None
 
 
 def test_an_approval_has_the_promised_fields(cli: Cli) -> None:
-    approval = cli.ask()
+    approval = cli.ask("echo ran")
     assert set(approval) >= APPROVAL_FIELDS
     assert (approval["state"], approval["requester"], approval["audience"], approval["boundary"]) == (
         "requested",

@@ -7,6 +7,7 @@ Then it stays until it is killed.
 
 import asyncio
 import json
+import os
 import sys
 
 from holdfast.adapters.tools.shell import Shell
@@ -31,6 +32,7 @@ async def main(what: str, home: str, workspace: str, mechanisms: str, command: s
         home=home,
     )
     shell = Shell(mechanisms=[one for one in ("landlock", "bubblewrap") if one in mechanisms])
+    command = command.replace("HOLDFAST_PID", str(os.getpid()))
     arguments = shell.validate(json.dumps({"command": command, "background": True}).encode())
     binding = shell.bind(arguments, scene)
     prepared = await shell.prepare_job(arguments, binding, scene, job=JOB, key=JobKey(1, subkey(b"k" * 32, "job report", JOB, "i-1")), seconds=60)
@@ -38,7 +40,7 @@ async def main(what: str, home: str, workspace: str, mechanisms: str, command: s
     print(json.dumps({"boot_id": facts.boot_id, "group": facts.group, "start_time": facts.start_time}), flush=True)  # noqa: T201
     if what == "GO":
         await prepared.let_go()
-        print(json.dumps({"confined": binding.confined}), flush=True)  # noqa: T201
+        print(json.dumps({"level": binding.level}), flush=True)  # noqa: T201
     await asyncio.Event().wait()
 
 

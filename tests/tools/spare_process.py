@@ -51,7 +51,7 @@ async def run(shell: Shell, scene: Scene, command: str) -> None:
     binding = shell.bind(arguments, scene)
     prepared = await shell.prepare(arguments, binding, scene, idempotency_key="k")
     assert prepared.process is not None
-    say(group=prepared.process.group, start_time=prepared.process.start_time, confined=binding.confined)
+    say(group=prepared.process.group, start_time=prepared.process.start_time, level=binding.level)
     returned = await prepared.go(timeout_seconds=60, on_output=lambda _: None)
     say(outcome=returned.outcome, text=returned.text)
 
@@ -85,7 +85,7 @@ async def main(what: str, home: str, workspace: str, mechanism: str, command: st
     await run(shell, scene, "true")
     say(spare=spare.leader)
     if what == "RUN":
-        await run(shell, scene, command)
+        await run(shell, scene, command.replace("HOLDFAST_PID", str(os.getpid())))
     if what == "LOOK":
         spare.wait_until_up()
         say(opened=opened(spare.leader))

@@ -14,9 +14,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.tools.adversary import COMMAND, MECHANISM, OPEN_IF_LIMITED, PACKAGES, needs, open_folder, system_python, world_in
 from tests.tools.conftest import KEY, Place, encode
 from tests.tools.conftest import run as run_tool
-from tests.tools.test_confinement import NOBODY, beyond, break_out, needs, open_folder, system_python
+from tests.tools.test_shell import sleepers
 
 __all__ = ["open_folder"]
 
@@ -31,6 +32,7 @@ from holdfast.ports.tools import CannotBind, JobFacts, ProcessFacts, RunsInBackg
 
 JOB = JobId("j-" + "b" * 26)
 INSTANCE = InstanceId("i-1")
+NOBODY = 65534
 OTHER = JobId("j-" + "a" * 26)  # of `job_process.py`
 DEADLINE_SECONDS = 60.0  # for what takes a second
 
@@ -114,8 +116,9 @@ def test_nothing_runs_before_the_byte_and_nothing_after_abandon(place: Place) ->
 @pytest.mark.parametrize("mechanism", ["landlock", "bubblewrap"])
 def test_nothing_of_a_job_is_left_when_its_word_is(place: Place, mechanism: Any) -> None:
     """Not what left its group and let go of everything, nor what hides its name, nor what those have started in turn."""
-    (place.workspace / "inner").write_text("echo $$ >> pids; echo up > up; exec sleep 1000")
-    (place.workspace / "outer").write_text("echo $$ >> pids; setsid sh inner & exec sleep 1000")
+    mark = f"1000.{os.getpid()}6"
+    (place.workspace / "inner").write_text(f"echo up > up; exec sleep {mark}")
+    (place.workspace / "outer").write_text(f"setsid sh inner & exec sleep {mark}")
     command = "mkfifo up; env -i PATH=$PATH setsid sh outer < /dev/null > /dev/null 2>&1 & (true &); read word < up"
 
     async def story() -> None:
@@ -125,9 +128,7 @@ def test_nothing_of_a_job_is_left_when_its_word_is(place: Place, mechanism: Any)
         assert seen.returned.text == "[ended with it: 2 that it had left behind: sleep]"
 
     run(story())
-    pids = [int(line) for line in (place.workspace / "pids").read_text().split()]
-    assert len(pids) == 2
-    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+    assert sleepers(mark) == []
 
 
 REAPING = """
@@ -220,7 +221,7 @@ def test_a_job_whose_driver_is_killed_after_the_byte_goes_on(place: Place, drive
     os.mkfifo(place.workspace / "hold")
     process = driver("GO", "read line < hold; echo the word is $line")
     facts = ProcessFacts(**said(process))
-    assert said(process) == {"confined": True}
+    assert said(process) == {"level": "isolated"}
     process.kill()
     process.wait()
     job = JobId("j-" + "a" * 26)
@@ -262,10 +263,12 @@ def test_another_process_is_never_taken_for_a_jobs(place: Place) -> None:
 def test_a_supervisor_that_is_killed_leaves_no_word_and_what_it_ran_is_ended(place: Place) -> None:
     async def story() -> None:
         os.mkfifo(place.workspace / "began")
-        job = Job(place, "echo $$ > began; sleep 1000")
+        mark = f"1000.{os.getpid()}7"
+        job = Job(place, f"sleep {mark} & echo begun > began; wait")
         prepared = await job.ready()
         await prepared.let_go()
-        command = int(await asyncio.to_thread((place.workspace / "began").read_text))
+        await asyncio.to_thread((place.workspace / "began").read_text)
+        (command,) = sleepers(mark)
         facts = processes.facts_of(command)
         os.kill(prepared.process.group, signal.SIGKILL)
         assert (await job.over()).state == "gone"
@@ -294,7 +297,7 @@ def test_a_job_that_is_asked_to_end_says_how_it_did(place: Place, mechanism: Any
     async def story(command: str) -> JobSeen:
         os.mkfifo(place.workspace / "began")
         job = Job(place, command, mechanisms=(mechanism,))
-        assert job.binding.confined
+        assert job.binding.level == ("limited" if mechanism == "landlock" else "isolated")
         prepared = await job.ready()
         await prepared.let_go()
         assert await asyncio.to_thread((place.workspace / "began").read_text) == "begun\n"
@@ -341,7 +344,7 @@ def test_no_way_leads_from_a_job_into_the_home(place: Place, mechanism: Any) -> 
         f"cat {place.home}/jobs/*/output",
         f"ls {place.home}/jobs",
         f"echo forged > {place.home}/jobs/status",
-        "cat /proc/$PPID/fd/* < /dev/null",
+        "cat /proc/$PPID/fd/{3..20} < /dev/null",
         "for fd in /proc/self/fd/*; do readlink $fd; done",
         "readlink /proc/$PPID/cwd /proc/[0-9]*/fd/*",
     ]
@@ -350,23 +353,6 @@ def test_no_way_leads_from_a_job_into_the_home(place: Place, mechanism: Any) -> 
     assert KEY not in seen.returned.text
     assert JOB not in seen.returned.text
     assert not (place.home / "jobs" / "status").exists()
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user; otherwise every test here runs unprivileged already")
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_no_way_leads_from_an_ordinary_users_job_into_the_home(open_folder: Path, mechanism: Any) -> None:
-    """Nothing here needs root: an ordinary user's job runs, confined, and every known way out is tried from inside it."""
-    needs(mechanism)
-    place = Place(open_folder, home="a/home", workspace="b/ws")
-    process, facts = as_nobody(open_folder, place, mechanism, break_out(place, os.getpid()))
-    try:
-        run(died(facts))
-    finally:
-        process.kill()
-        process.communicate()
-    seen = run(files_of(place).look(OTHER, facts, instance=INSTANCE, secrets=()))
-    assert (seen.returned.outcome, set(seen.returned.text.split()) - beyond(mechanism)) == ("ok", {"tried"})
-    assert place.key.read_text() == KEY
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user; otherwise every test here runs unprivileged already")
@@ -404,8 +390,34 @@ def as_nobody(folder: Path, place: Place, mechanisms: str, command: str) -> tupl
         env={"PYTHONPATH": packages, "PYTHONDONTWRITEBYTECODE": "1"},
     )
     facts = ProcessFacts(**said(process))
-    assert said(process) == {"confined": mechanisms != "none"}
+    assert said(process) == {"level": "unconfined"}
     return process, facts
+
+
+@pytest.mark.parametrize("level", ["isolated", "limited"])
+def test_a_job_reaches_no_more_than_a_command_of_its_level(open_folder: Path, level: str) -> None:
+    """Nothing here needs root: every known way out is tried from inside an ordinary user's job."""
+    needs(MECHANISM[level])
+    with world_in(open_folder) as world:
+        process = subprocess.Popen(
+            [system_python(), Path(__file__).parent / "job_process.py", "GO", world.home, world.workspace, MECHANISM[level], COMMAND],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=PACKAGES,
+            **world.as_owner,
+        )
+        try:
+            facts = ProcessFacts(**said(process))
+            assert said(process) == {"level": level}
+            run(died(facts))
+        finally:
+            process.kill()
+            process.communicate()
+        seen = run(JobFiles(world.home, key_of).look(OTHER, facts, instance=INSTANCE, secrets=()))
+        # The supervisor ends whatever a job leaves behind, at every level.
+        assert not world.survivor_lives()
+    allowed = OPEN_IF_LIMITED.keys() - {"survivor"} if level == "limited" else set()
+    assert (seen.returned.outcome, set(seen.returned.text.split())) == ("ok", {"tried", *allowed})
 
 
 def test_going_to_the_background_is_part_of_what_is_approved(place: Place) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tools.adversary import needs
 
 from holdfast import limits
 from holdfast.adapters.tools import launch, launcher, processes
@@ -46,6 +47,23 @@ def wait_until_gone(pid: int) -> None:
         os.close(fd)
 
 
+def sleepers(mark: str) -> list[int]:
+    """Processes that sleep for so long, by the numbers they have here: an isolated command has numbers of its own."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if (entry / "cmdline").read_bytes().split(b"\0")[:2] == [b"sleep", mark.encode()] and not gone(int(entry.name)):
+                found.append(int(entry.name))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def wait_until_none_sleeps(mark: str) -> None:
+    for pid in sleepers(mark):
+        wait_until_gone(pid)
+
+
 def bound(encode: Any, scene: Any, shell: Shell | None = None, **arguments: Any) -> Any:
     tool = shell or Shell()
     return tool.bind(tool.validate(encode(**arguments)), scene)
@@ -62,9 +80,11 @@ def test_a_failing_command_is_a_known_error(place: Any, run: Any) -> None:
 
 
 def test_what_is_shown_is_what_runs(place: Any, encode: Any, run: Any) -> None:
+    needs("bubblewrap")
     command = "printf '%s|' 'a ' 'b\r' x\u202ey > out"
     binding = bound(encode, place.scene(), command=command)
-    assert binding.display == f"run in\n| {place.workspace}\nthe command\n| printf '%s|' 'a ' 'b\\u000d' x\\u202ey > out"
+    level = "isolated: it sees the system read-only and its workspace, and has no network"
+    assert binding.display == f"{level}\nrun in\n| {place.workspace}\nthe command\n| printf '%s|' 'a ' 'b\\u000d' x\\u202ey > out"
     run(Shell(), place.scene(), command=command)
     assert (place.workspace / "out").read_bytes() == "a |b\r|x\u202ey|".encode()
 
@@ -181,14 +201,21 @@ def test_endless_output_is_not_kept_without_end(place: Any, run: Any) -> None:
     assert returned.text.endswith("END\n")
 
 
-def test_a_timeout_ends_the_whole_group(place: Any, run: Any) -> None:
-    returned = run(
-        Shell(), place.scene(), command="trap '' TERM; sleep 1000 & echo $!; (setsid sleep 1001 & echo $!; wait) & wait; wait", timeout_seconds=0.4
-    )
-    assert returned.outcome == "timed_out"
-    for pid in filter(str.isdigit, returned.text.split()):
-        wait_until_gone(int(pid))
-    assert "[ended after 0.4 s]" in returned.text
+@pytest.mark.parametrize("mechanism", ["landlock", "bubblewrap"])
+def test_a_timeout_ends_the_whole_group(place: Any, run: Any, mechanism: Any) -> None:
+    mark = f"1000.{os.getpid()}1"
+    command = f"trap '' TERM; sleep {mark} & (setsid sleep {mark} & wait) & echo begun; wait; wait"
+    returned = run(Shell(mechanisms=(mechanism,)), place.scene(), command=command, timeout_seconds=0.4)
+    assert (returned.outcome, returned.text.splitlines()[:: len(returned.text.splitlines()) - 1]) == ("timed_out", ["begun", "[ended after 0.4 s]"])
+    wait_until_none_sleeps(mark)
+
+
+def test_nothing_of_an_isolated_command_is_left_whatever_it_let_go_of(place: Any, run: Any) -> None:
+    """It left the group, has no output of ours and no name of the call: its namespace ends with the command."""
+    mark = f"1000.{os.getpid()}3"
+    command = f"mkfifo up; env -i setsid sh -c 'echo up > up; exec sleep {mark}' < /dev/null > /dev/null 2>&1 & read word < up"
+    assert run(Shell(mechanisms=("bubblewrap",)), place.scene(), command=command).outcome == "ok"
+    wait_until_none_sleeps(mark)
 
 
 # Ways to outlive a command. Each says its number in `pid`, and waits for a word that never comes.
@@ -206,11 +233,10 @@ def leave(place: Any, how: str) -> str:
     return f"mkfifo up never; {how} read word < up"
 
 
-@pytest.mark.parametrize("mechanism", ["landlock", "bubblewrap"])
 @pytest.mark.parametrize("how", LEAVING.values(), ids=LEAVING)
-def test_what_a_command_leaves_behind_ends_with_it_and_is_reported(place: Any, run: Any, mechanism: Any, how: str) -> None:
+def test_what_a_command_leaves_behind_ends_with_it_and_is_reported(place: Any, run: Any, how: str) -> None:
     """It would go on unseen and unasked for, with a call's name that is over."""
-    returned = run(Shell(mechanisms=(mechanism,)), place.scene(), command=leave(place, how))
+    returned = run(Shell(mechanisms=("landlock",)), place.scene(), command=leave(place, how))
     note = "[ended with it: 1 that it had left behind: sh]\n[to keep something running, start it with `background`]"
     assert (returned.outcome, returned.text) == ("ok", note)
     wait_until_gone(int((place.workspace / "pid").read_text()))
@@ -297,12 +323,14 @@ def test_the_eldest_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [9, 7, 5]
 
 
-def test_cancelling_ends_grandchildren_too(place: Any, encode: Any) -> None:
-    shell, scene = Shell(), place.scene()
+@pytest.mark.parametrize("mechanism", ["landlock", "bubblewrap"])
+def test_cancelling_ends_grandchildren_too(place: Any, encode: Any, mechanism: Any) -> None:
+    shell, scene, mark = Shell(mechanisms=(mechanism,)), place.scene(), f"1000.{os.getpid()}4"
     heard = bytearray()
 
     async def cancel() -> ProcessFacts:
-        arguments = shell.validate(encode(command="(sleep 1000 & echo $!; setsid sleep 1001 & echo $!; wait) & trap '' TERM; wait; wait"))
+        command = f"(sleep {mark} & echo one; setsid sleep {mark} & echo two; wait) & trap '' TERM; wait; wait"
+        arguments = shell.validate(encode(command=command))
         prepared = await shell.prepare(arguments, shell.bind(arguments, scene), scene, idempotency_key="k")
         two = asyncio.Event()
 
@@ -320,15 +348,15 @@ def test_cancelling_ends_grandchildren_too(place: Any, encode: Any) -> None:
         return prepared.process
 
     facts = asyncio.run(cancel())
-    pids = [int(word) for word in heard.split()]
-    assert len(pids) == 2
-    for pid in (*pids, facts.group):
-        wait_until_gone(pid)
+    wait_until_gone(facts.group)
+    wait_until_none_sleeps(mark)
 
 
-def test_what_a_command_leaves_in_its_group_ends_with_it(place: Any, run: Any) -> None:
-    pid = int(run(Shell(), place.scene(), command="sleep 1000 & echo $!").text)
-    wait_until_gone(pid)
+@pytest.mark.parametrize("mechanism", ["landlock", "bubblewrap"])
+def test_what_a_command_leaves_in_its_group_ends_with_it(place: Any, run: Any, mechanism: Any) -> None:
+    mark = f"1000.{os.getpid()}5"
+    assert run(Shell(mechanisms=(mechanism,)), place.scene(), command=f"sleep {mark} & echo begun").text == "begun\n"
+    wait_until_none_sleeps(mark)
 
 
 def test_nothing_runs_before_go_and_nothing_after_abandon(place: Any, encode: Any) -> None:

@@ -10,17 +10,18 @@ from holdfast.adapters.tools.shell_reading import read_command
 READABLE = [
     "ls",
     "ls -la 'a b' \"c d\"",
-    "echo done > out.txt",
-    "cat < in.txt >> out.txt 2>&1",
-    "ls 2>/dev/null",
+    "cat < in.txt 2>&1",
+    "ls >/dev/null 2>&1",
+    "ls &> /dev/null",
     "grep -n x a.txt | sort | uniq -c",
-    "mkdir -p a && touch a/b || echo no; pwd",
+    "test -d a && ls a || echo no; pwd",
     "find . -name x.py",
-    "tar -cf out.tar dir",
     "cd sub && ls",
     "sed -n 1,20p a.txt",
-    "cp ~/a b",
     "ls\npwd",
+    "/usr/bin/ls",
+    "ls -- -x",
+    "< in.txt sort",
 ]
 UNREADABLE = [
     # substitution, expansion, patterns, escapes
@@ -43,6 +44,33 @@ UNREADABLE = [
     "npm run x", "pip install x", "docker run x", "vim x", "less x", "pytest", "/usr/bin/python3 x", "PYTHON3 x",
     # invisible characters and words that are not what they seem
     "ls\r", "ls\u00a0-l", "ls \u202e", "l\u200bs",
+    # programs that run others, whatever their names; each was remembered once
+    "ssh-agent ./x.sh", "choom -n 0 ./x.sh", "run-parts sub", "systemd-cat ./x.sh", "cc -wrapper ./x.sh,a x.c", "openssl dgst -engine ./x.so f",
+    "git status", "git commit -m x", "git add a", "git fetch", "git diff", "git log", "ld.so ./x", "cp ~/a b", "tar -cf out.tar dir", "mkdir -p a", "touch a",
+    # a redirection that writes, or opens a connection
+    "echo done > out.txt", "cat a >> .bashrc", "ls >| x", "ls &> x", "ls > /dev/tcp/127.0.0.1/9", "cat < /dev/tcp/127.0.0.1/9", "ls >&x", "ls <&3", "ls 3<> x",
+    "ls > /dev/nullx", "ls > /dev/null/../x", "ls 2>&-", "ls > /dev/null x", "ls >/dev/null --foo", "sort 2>&1 --compress-program=./x", "sort < a -o b",
+    "> x ls", "> x A=1 ls", "ls; > x", "> x && ls", "cat ;&>x", " -x3> a && ls", "ls -l2>&1",
+    "sort -o2>&1", "sort --compress-program=./x2>&1", "echo 0< in", "ls 2>/dev/null2>&1", "ls a>/dev/null",
+    # options and operands that are not vetted, in every spelling
+    "sort --compress-prog=./x a", "sort --comp ./x a", "sort -o x a", "sort -ro x a", "sort -rox a", "sort -T . a", "sort --output=x a",
+    "sort a -o x", "uniq a b",
+    "uniq -c a b", "uniq -w a b", "date -s x", "date 01010000", "hostname evil", "diff -l a b", "diff --paginate a b", "find . -delete",
+    "find . -fls x", "find -files0-from x",
+    "find . -name -exec", "find . '-exec' rm x", "sed -n 1,2w x", "sed -n 1p -i x", "sed -n 1p a -f b", "sed -ne 1p x", "sed -n '1p;1e' x",
+    "tree -R", "tree -o x", "printf -v a x",
+    "printf -v 'a[$(id)]' x", "test -v 'a[$(id)]'", "test a -a b", "type -f ls", "cd a b", "cd -P a", "ls --col", "ls --color never --x",
+    "grep -f p a", "grep --file=p a",
+    "hexdump -e x", "hexdump -f x a", "ps --x", "echo --x", "env -i ls", "printenv -x", "pwd a", "exit x", "date -f x", "wc --files0-from=x",
+    "column -J x", "tail --pid=1 a",
+    # names that only look like a leaf program
+    "/tmp/ls", "./ls", "../bin/ls", "/usr/local/bin/ls", "/bin/../bin/ls", "//bin/ls", "bin/ls", "/usr/sbin/../bin/ls", "LS", "ls\u2010l", "\uff4c\uff53",
+    # variables, functions, other builtins
+    "PATH=. ls", "PATH+=:. ls", "a[0]=1 ls", "LD_PRELOAD=x ls", "ls() { id; }; ls", "function ls { id; }", "hash -p ./x ls",
+    "enable -f ./x.so y", "exec -a ls ./x", "command -p ls",
+    "shopt -s expand_aliases", "unset PATH", "declare PATH=.", "readonly PATH=.", "local x", "mapfile -C id -c 1", "read x", "kill 1", "umask 0",
+    "ulimit -c 0", "bind x", "coproc ls",
+    "echo ~", "echo a=~/x", "cat ~+/x", "ls ~/x", "echo a{b,c}", "ls -{a,l}", "[ -f x ]", "echo @(a|b)", "time -p ls", "! true", "ls -l$X", "ls ''*",
     # programs that may change, or are not there
     "./build.sh", "no-such-program-here x", "cd sub && ./x",
 ]  # fmt: skip

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tools.adversary import COMMAND, MECHANISM, OPEN_IF_LIMITED, PACKAGES, World, needs, open_folder, system_python, world_in
 from tests.tools.spare_process import PromptSpare, call_at
-from tests.tools.test_confinement import NOBODY, beyond, break_out, needs, open_folder, system_python
-from tests.tools.test_shell import gone, wait_until_gone
+from tests.tools.test_shell import gone, sleepers, wait_until_none_sleeps
 
 import holdfast
 from holdfast.adapters.tools.processes import _members, end_survivors, facts_of
@@ -103,11 +103,11 @@ def test_a_spare_knows_nothing_of_any_call(place: Any, encode: Any, spare: Promp
     asyncio.run(run())
     spare.wait_until_up()
     members = _members(spare.leader, None)
-    assert len(members) == (1 if mechanism == "landlock" else 2)  # the launcher, and bubblewrap where it stands in front
+    assert len(members) == (1 if mechanism == "landlock" else 3)  # the launcher; bubblewrap in front of it and in its namespace
     for pid in members:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
         assert b"telltale" not in words
-        assert str(place.workspace).encode() not in words
+        assert (str(place.workspace).encode() in words) == words.startswith(b"/usr/bin/bwrap")  # which shows it the workspace
         if os.geteuid() == 0:  # else it can't even be looked at, once it waits
             assert scene.call.encode() not in Path(f"/proc/{pid}/environ").read_bytes()
             assert str(Path(f"/proc/{pid}/cwd").readlink()) == "/"
@@ -141,7 +141,7 @@ def started(place: Any, what: str, mechanism: str, command: str = "") -> Generat
     ) as process:
         owner = Owner(process)
         try:
-            assert owner.says()["confined"]
+            assert owner.says()["level"] in ("isolated", "limited")
             assert owner.says()["outcome"] == "ok"
             yield owner
         finally:
@@ -175,17 +175,17 @@ def test_a_forked_child_keeps_no_spare_of_its_parents_alive(place: Any) -> None:
 def test_what_ran_in_a_spare_is_ended_after_a_crash(place: Any, mechanism: str, known_by: str) -> None:
     """kill -9 of the owner while the command runs; a part of it has left its group."""
     os.mkfifo(place.workspace / "up")
-    command = "setsid sleep 1000 & echo $! $$ > up; sleep 1000"
+    mark = f"1000.{os.getpid()}8"
+    command = f"setsid sleep {mark} & sleep {mark} & echo up > up; wait"
     with started(place, "RUN", mechanism, command) as owner:
         leader, ready = owner.says()["spare"], owner.says()
         assert ready["group"] == leader
-        pids = [int(each) for each in (place.workspace / "up").read_text().split()]
+        assert (place.workspace / "up").read_text() == "up\n"
         owner.kill()
-        assert not any(map(gone, pids))
         facts = ProcessFacts(boot_id=facts_of(leader).boot_id, group=leader, start_time=ready["start_time"])
+        assert len(sleepers(mark)) == 2
         assert end_survivors(call_at(place.workspace), facts if known_by == "group" else None) >= 2
-        for pid in pids:
-            wait_until_gone(pid)
+        wait_until_none_sleeps(mark)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -211,44 +211,34 @@ def test_no_command_can_tell_a_spare_what_to_run(place: Any, encode: Any, spare:
     assert last == (kept, "as told\n")
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user; otherwise every test here runs unprivileged already")
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_no_way_leads_into_the_home_from_a_spare_of_an_ordinary_user(open_folder: Path, make_place: Any, mechanism: str) -> None:
-    needs(mechanism)
-    place = make_place(open_folder)
-    assert [each["outcome"] for each in as_nobody(open_folder, place, "RUN", mechanism, break_out(place, os.getpid()))[1::3]] == ["ok", "ok"]
+@pytest.mark.parametrize("level", ["isolated", "limited"])
+def test_a_command_in_a_spare_reaches_no_more_than_another_of_its_level(open_folder: Path, level: str) -> None:
+    needs(MECHANISM[level])
+    with world_in(open_folder) as world:
+        # A command with a bound script starts a launcher of its own: this one is not bound.
+        first, _, kept, ready, result = as_owner(world, "RUN", MECHANISM[level], f"exec {COMMAND}", lines=5)
+    assert (first["level"], ready["group"]) == (level, kept["spare"])
+    allowed = OPEN_IF_LIMITED.keys() - {"survivor"} if level == "limited" else set()
+    assert (result["outcome"], set(result["text"].split())) == ("ok", {"tried", *allowed})
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user; otherwise every test here runs unprivileged already")
-def test_nobody_of_the_same_user_can_open_what_a_spare_has_open(open_folder: Path, make_place: Any) -> None:
-    place = make_place(open_folder)
-    assert as_nobody(open_folder, place, "LOOK", "landlock", "")[-1] == {"opened": []}
+def test_nobody_of_the_same_user_can_open_what_a_spare_has_open(open_folder: Path) -> None:
+    with world_in(open_folder) as world:
+        assert as_owner(world, "LOOK", "landlock", "", lines=4)[-1] == {"opened": []}
 
 
-def as_nobody(folder: Path, place: Any, what: str, mechanism: str, command: str) -> list[Any]:
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+def as_owner(world: World, what: str, mechanism: str, command: str, *, lines: int) -> list[Any]:
     with subprocess.Popen(
-        [system_python(), SCRIPT, what, place.home, place.workspace, mechanism, command],
+        [system_python(), SCRIPT, what, world.home, world.workspace, mechanism, command],
         stdout=subprocess.PIPE,
-        user=NOBODY,
-        group=NOBODY,
-        extra_groups=[],
-        cwd="/",
-        env={
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path and not path.startswith(sys.base_prefix)),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        },
+        env=PACKAGES,
+        **world.as_owner,
     ) as process:
         assert process.stdout is not None
         try:
-            said = [json.loads(process.stdout.readline()) for _ in range(5 if what == "RUN" else 4)]
+            return [json.loads(process.stdout.readline()) for _ in range(lines)]
         finally:
             process.kill()
-    if what == "RUN":
-        assert said[3]["group"] == said[2]["spare"]
-        assert set(said[4]["text"].split()) - beyond(mechanism) == {"tried"}
-    return said
 
 
 @pytest.mark.parametrize("given_up", ["umask", "bound"])

@@ -151,15 +151,16 @@ def _confinement(home: Path, settings: "Settings") -> Iterator[Finding]:
 
     report = confinement_report(str(home), os.getcwd())  # noqa: PTH109
     about = f"Landlock {report.landlock_abi or 'missing'}, bubblewrap {report.bubblewrap or 'missing'}"
+    required = settings.shell_confine == "require"
     if settings.shell_confine == "off":
         yield Finding("confinement", "warning", "switched off: shell commands could read the keys", 'set tools.shell.confine = "auto"')
-    elif report.confined:
-        yield Finding("confinement", "ok", f"{report.reason} ({about})")
-    elif home.is_dir():
-        state: Literal["problem", "warning"] = "problem" if settings.shell_confine == "require" else "warning"
-        yield Finding("confinement", state, f"{report.reason} ({about}): shell commands run unconfined", "install bubblewrap, or use a newer kernel")
-    else:
+    elif not home.is_dir():
         yield Finding("confinement", "ok", f"{about}; decided once there is a home")
+    elif report.level == "isolated":
+        yield Finding("confinement", "ok", f"isolated ({about})")
+    else:
+        said = f"shell commands are {'refused, since they would run ' if required else ''}{report.level}: {report.reason} ({about})"
+        yield Finding("confinement", "problem" if required else "warning", said, report.remedy)
 
 
 def _disk(home: Path) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 Who is at the keyboard. The authenticated identity is the operating system's user, by uid; nothing in the environment can change it.
 
 `--as WHO` is an assertion by the home's owner, recorded as one; nobody else may make it. Commands that carry consent refuse when a tool started them:
-a tripwire, not the barrier (the barrier is that a confined tool can't open the home).
+a tripwire, not the barrier (the barrier is that an isolated command sees nothing of the user).
 """
 
 import contextlib

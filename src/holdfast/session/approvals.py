@@ -13,7 +13,7 @@ from holdfast.ids import CallId, TurnId, approval_id
 from holdfast.session.authority import TurnContext
 from holdfast.session.events import ApprovalRequested, OptionOffered
 from holdfast.session.grants import SCOPES_OF, granted_arguments
-from holdfast.session.plan import Binding, ToolDefinition
+from holdfast.session.plan import Binding, ToolDefinition, is_contained
 from holdfast.session.policy import Ask
 from holdfast.session.rendering import render
 
@@ -55,7 +55,7 @@ def shown(binding: Binding, ask: Ask, path: tuple[str, ...] = ()) -> str:
     """The prompt's text: who asks for whom, where that is a delegate; warnings; then what would run, complete."""
     asks = [f"{' > '.join(render(name).text for name in path)} asks"] if path else []
     head = [f"! {warning}" for warning in binding.warnings]
-    if not binding.confined:
+    if binding.level == "unconfined":
         head.insert(0, "! runs UNCONFINED: it could read keys and answer prompts on this machine")
     if ask.in_doubt_twin:
         head.append("! an earlier attempt of this very call is in doubt: it may have happened already")
@@ -90,10 +90,10 @@ def options_for(
         return (*chosen, OptionOffered(ANSWER, "answers in your own words; it grants nothing"), OptionOffered(DENY, "declines to answer"))
     once = OptionOffered(APPROVE_ONCE, "this call, once")
     deny = OptionOffered(DENY, "nothing runs; remembers nothing")
-    if not binding.confined:
+    if binding.level == "unconfined":
         return (once, deny)
     edit = OptionOffered(EDIT, "other arguments instead: shown again before anything runs")
-    if not binding.readable or not binding.memorable or ask.in_doubt_twin or path:
+    if not is_contained(binding) or not binding.readable or not binding.memorable or ask.in_doubt_twin or path:
         return (once, edit, deny)
     allowed = SCOPES_OF[ask.remember]
     kept = [OptionOffered(option, words) for option, words in _kept(definition, binding, requester) if SCOPES[option] in allowed]
@@ -156,7 +156,7 @@ def request(
         cwd=binding.cwd,
         folder=folder_of(definition, binding),
         granted={scope: granted_arguments(arguments, definition, scope) for option, scope in SCOPES.items() if option in names},
-        dangerous=not question and (not binding.confined or not binding.readable or ask.in_doubt_twin),
+        dangerous=not question and (not is_contained(binding) or not binding.readable or ask.in_doubt_twin),
         reason=ask.reason,
         in_doubt_twin=ask.in_doubt_twin,
         path=binding.path if definition.kind in ("read_file", "write_file") else None,

@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.session.authority import Audience, TurnContext
 from holdfast.session.home_events import GrantProposed
-from holdfast.session.plan import Binding, ToolDefinition
+from holdfast.session.plan import Binding, ToolDefinition, is_contained
 
 Remember = Literal["never", "session", "any"]
 SCOPES_OF: Mapping[Remember, frozenset[str]] = {
@@ -114,7 +114,7 @@ def covers(grant: GrantProposed, *, context: TurnContext, definition: ToolDefini
         and grant.boundary == context.boundary
         and context.audience.narrowness >= Audience(grant.audience).narrowness
         and binding.readable
-        and binding.confined
+        and is_contained(binding)
         and binding.memorable
         and _in_scope(grant, context, definition, binding)
         and grant.arguments == granted_arguments(arguments, definition, grant.scope)

@@ -12,6 +12,8 @@ from blake3 import blake3
 
 Contract = Literal["pure", "idempotent", "once"]
 Reach = Literal["none", "workspace", "outside"]
+Level = Literal["isolated", "limited", "unconfined"]
+"""How far a command is kept from what it was not given: see `docs/settings.md`."""
 ToolKind = Literal["plain", "shell", "read_file", "write_file", "question", "memory", "reminder", "delegate", "job_cancel"]
 
 
@@ -47,14 +49,21 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     cwd_identity: str | None = None  # "dev:ino" of the working folder
     interpreter: str | None = None  # path, identity and digest of what would read the text
-    scripts: tuple[str, ...] = ()  # path and content digest of every file that would be run
+    scripts: tuple[str, ...] = ()  # path and content digest of every file that is known to run: programs, private copies, named files
     environment: str | None = None  # digest of the exact environment
-    confined: bool = True
+    folders: tuple[str, ...] = ()  # "dev:ino path" of every folder that a command may change
+    level: Level | None = None  # None: not a command, but code of the embedding program
+    network: bool = False  # a command that reaches the network
     reach: Reach = "none"  # whether it touches paths, and whether any lies outside the workspace
-    readable: bool = True  # False: text that can't be read for sure (substitution, wrappers, interpreters): once, edit, deny only
+    readable: bool = True  # False: not a command of leaf programs only: once, edit, deny
     memorable: bool = True  # False: it may be approved once, and never be remembered, such as a write to a file that programs run
     path: str | None = None  # for file tools: the resolved path
     warnings: tuple[str, ...] = ()  # look-alike characters and the like, shown above the plan
 
     def digest(self) -> str:
         return blake3(msgspec.json.encode(self)).hexdigest()
+
+
+def is_contained(binding: Binding) -> bool:
+    """Whether it may run without a person's consent to each call: not a command, or one that reaches nothing of the user."""
+    return binding.level in (None, "isolated")

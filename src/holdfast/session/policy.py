@@ -16,7 +16,7 @@ from holdfast.ids import CallId
 from holdfast.session.authority import Audience, TurnContext
 from holdfast.session.grants import SCOPES_OF, Remember, Terms, covers, flaw_of
 from holdfast.session.home_events import GrantProposed
-from holdfast.session.plan import Binding, ToolDefinition
+from holdfast.session.plan import Binding, ToolDefinition, is_contained
 
 Mode = Literal["auto", "ask", "deny"]
 Way = Literal["script", "terminal", "page", "channels"]
@@ -130,14 +130,14 @@ def judge(
             if flaw_of(grant, terms) is None and covers(grant, context=context, definition=definition, arguments=arguments, binding=binding):
                 return Allow(grant.grant)
     outside = binding.reach == "outside"
-    if rule.mode == "auto" and binding.confined and not (question or outside or in_doubt_twin):
+    if rule.mode == "auto" and is_contained(binding) and not (question or outside or binding.network or in_doubt_twin):
         return Allow("policy")
     answerers = may_answer(context, rule)
     if not answerers:
         return Deny("approval_unattended", f"{definition.name} needs an approval, and nobody may give it here")
     return Ask(
         may_answer=answerers,
-        reason=_reason(definition, outside=outside, in_doubt_twin=in_doubt_twin),
+        reason=_reason(definition, binding, in_doubt_twin=in_doubt_twin),
         rule=f"{context.audience.value}:{rule.mode}",
         expires_after_seconds=rule.expires_after_seconds or policy.expires_after_seconds,
         in_doubt_twin=in_doubt_twin,
@@ -232,11 +232,13 @@ def entitled(requester: str, rule: Rule) -> tuple[str, ...]:
     return (requester, *others) if requester_may else others
 
 
-def _reason(definition: ToolDefinition, *, outside: bool, in_doubt_twin: bool) -> str:
+def _reason(definition: ToolDefinition, binding: Binding, *, in_doubt_twin: bool) -> str:
     if in_doubt_twin:
         return "an earlier, equal call is in doubt: it may have run already"
-    if outside:
+    if binding.reach == "outside":
         return "it reaches outside the workspace"
+    if binding.network:
+        return "it asks for the network"
     if definition.kind == "question":
         return "the agent asks you something"
     return "policy asks before this tool runs"

@@ -116,7 +116,11 @@ SECTIONS: Mapping[tuple[str, ...], Mapping[str, Key]] = {
         "job_timeout": Key(values.duration(24 * 3600), '`"1h"`', "job_seconds", values.duration_text),
     },
     ("memory",): {"recall_within_ms": Key(values.whole_number(0, 60_000), f"`{limits.MEMORY_RECALL_SECONDS * 1000:g}`", "recall_within_ms")},
-    ("tools", "shell"): {"confine": Key(values.one_of("auto", "require", "off"), '`"auto"`', "shell_confine")},
+    ("tools", "shell"): {
+        "confine": Key(values.one_of("auto", "require", "off"), '`"auto"`', "shell_confine"),
+        "network": Key(values.one_of("ask", "never", "always"), '`"ask"`', "shell_network"),
+        "read": Key(values.list_of(values.readable_path), "none", "shell_read"),
+    },
     ("tools", "python"): {"folder": Key(values.some_text, "the folder that a module was loaded from first", "tools_folder")},
     ("secrets",): {"env": Key(values.list_of(values.variable), "none", "secret_names")},
     ("storage",): {"allow_network_filesystem": Key(values.yes_or_no, "`false`", "allow_network_filesystem")},

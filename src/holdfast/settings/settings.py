@@ -57,6 +57,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     job_seconds: float = limits.JOB_SECONDS
     shell_confine: Literal["auto", "require", "off"] = "auto"
     tools_folder: str | None = None  # where module:function tools are loaded from, beside installed packages
+    shell_network: Literal["ask", "never", "always"] = "ask"
+    shell_read: tuple[str, ...] = ()  # what confined commands may read beside the system and the workspace
     secret_names: tuple[str, ...] = ()
     allow_network_filesystem: bool = False
     retain_sessions_seconds: int | None = None

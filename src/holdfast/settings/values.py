@@ -197,6 +197,22 @@ def webhook(value: Any) -> str:
     return address
 
 
+def readable_path(value: Any) -> str:
+    """
+    A path that commands may read. It never undoes what they get in private.
+
+    >>> readable_path("/home/alice/.cargo/")
+    '/home/alice/.cargo'
+    """
+    path = some_text(value)
+    parts = [part for part in path.split("/") if part]
+    if not path.startswith("/") or ".." in parts or "." in parts or "\0" in path:
+        raise Wrong(f"must be an absolute path without . and .., not {shown(value)}")
+    if not parts or parts[0] in {"proc", "sys", "dev"} or parts in (["run"], ["tmp"], ["var"], ["home"]):
+        raise Wrong(f"is too wide for a command to read: {shown(value)}; name a folder of programs")
+    return "/" + "/".join(parts)
+
+
 def host(value: Any) -> str:
     address = some_text(value)
     if any(letter.isspace() or letter in "/:@" for letter in address) and not _is_address(address):

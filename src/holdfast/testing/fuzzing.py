@@ -102,11 +102,12 @@ def fuzz_arguments(data: bytes) -> None:
 
 def fuzz_shell(data: bytes) -> None:
     """Any command can be read, or it is said why not; it never fails."""
-    from holdfast.adapters.tools.shell_reading import read_command, why_unreadable_words
+    from holdfast.adapters.tools.leaf_commands import why_not_text
+    from holdfast.adapters.tools.shell_reading import read_command
     from holdfast.session.rendering import render
 
     text = data.decode("utf-8", "surrogateescape").encode("utf-8", "replace").decode()
-    why_unreadable_words(read_command(text), {})
+    why_not_text(read_command(text))
     shown = render(text).text
     _expect(not any(each in shown for each in "\x1b\x00\r\u202e\u200b"), f"something hides in {shown!r}")
 

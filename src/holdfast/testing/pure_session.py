@@ -21,7 +21,7 @@ from holdfast.session.events import CallOutcome, DelegateOf, SessionBorn, Sessio
 from holdfast.session.evolve import evolve, fold, initial
 from holdfast.session.grants import granted_arguments, identities_of
 from holdfast.session.home_events import GrantProposed
-from holdfast.session.plan import Binding, ToolDefinition
+from holdfast.session.plan import Binding, Level, ToolDefinition
 from holdfast.session.policy import Looked, Policy
 from holdfast.session.state import Call, CallStatus, SessionState, Turn
 from holdfast.testing.grant_oracle import check_start
@@ -81,9 +81,9 @@ class PureSession:
         self.tools: dict[str, ToolDefinition] = dict(TOOLS)
         self.grants: dict[str, GrantProposed] = {}
         self.known_grants: set[str] = set()  # those that were revoked too
-        # What a look at the world finds: which folder it is, and whether tools can be confined.
+        # What a look at the world finds: which folder it is, and at which level commands run.
         self.identity = "1:1"
-        self.confined = True
+        self.level: Level = "isolated"
         self.tools_say = "done"
         self.keeps_grants = True  # False: the home's journal can't be written
         self.append([SessionBorn(session=SESSION, instance=LIFE, origin="created" if parent is None else "delegate", by="tests", parent=parent)])
@@ -163,7 +163,7 @@ class PureSession:
             display=f"{definition.name} {msgspec.json.encode(fields, order='sorted').decode()}",
             cwd=cwd if definition.kind == "shell" else None,
             cwd_identity=self.identity,
-            confined=self.confined or definition.kind != "shell",
+            level=self.level if definition.kind == "shell" else None,
             reach="outside" if path.startswith("/outside") else "workspace" if path else "none",
             readable="$(" not in str(fields.get("command", "")),
             path=path if file_tool else cwd if definition.kind == "shell" else None,

@@ -7,6 +7,7 @@ import msgspec
 from holdfast.ids import ApprovalId, TurnId
 from holdfast.session.authority import Audience
 from holdfast.session.commands import Cancel, Expire, Recover
+from holdfast.session.plan import Level
 from holdfast.session.policy import Policy, Rule
 from holdfast.session.recovery import CASES
 from holdfast.session.results import Answered
@@ -70,11 +71,11 @@ class WorldSteps(Telling):
     def step_policy_reset(self) -> None:
         self.pure.policy = Policy()
 
-    def step_world(self, identity: str = "", confined: str = "", lacks: str = "", changes: str = "", grants: str = "") -> None:
-        """`identity=` another folder, `confined=no`, `lacks=delete` a tool gone, `changes=delete` its definition, `grants=lost` can't be kept."""
+    def step_world(self, identity: str = "", level: Level | None = None, lacks: str = "", changes: str = "", grants: str = "") -> None:
+        """`identity=` another folder, `level=limited`, `lacks=delete` a tool gone, `changes=delete` its definition, `grants=lost` can't be kept."""
         pure = self.pure
         pure.identity = identity or pure.identity
-        pure.confined = confined != "no" if confined else pure.confined
+        pure.level = level or pure.level
         pure.keeps_grants = grants != "lost" if grants else pure.keeps_grants
         if lacks:
             del pure.tools[lacks]

@@ -63,7 +63,9 @@ def verdict(
 
 AUTO, ASK, DENY = Rule(mode="auto"), Rule(mode="ask"), Rule(mode="deny")
 OUTSIDE = Binding(display="x", reach="outside")
-UNCONFINED = Binding(display="x", confined=False)
+UNCONFINED = Binding(display="x", level="unconfined")
+LIMITED = Binding(display="x", level="limited")
+CONNECTED = Binding(display="x", level="isolated", network=True)
 UNREADABLE = Binding(display="x", readable=False)
 
 
@@ -88,7 +90,10 @@ UNREADABLE = Binding(display="x", readable=False)
         ({"rule": ASK, "grants": [grant(requester="bob"), grant(grant=GrantId("g2"))]}, Allow("g2")),
         ({"rule": AUTO, "grants": [grant()]}, Allow("g1")),
         ({"context": WEBHOOK, "grants": [grant()]}, Allow("g1")),
-        # auto, but never outside the workspace and never unconfined
+        # auto, but never outside the workspace, never with the network, and only where a command is isolated
+        ({"rule": AUTO, "binding": LIMITED}, ("alice",)),
+        ({"rule": AUTO, "binding": CONNECTED}, ("alice",)),
+        ({"rule": AUTO, "binding": Binding(display="x", level="isolated")}, Allow("policy")),
         ({"rule": AUTO}, Allow("policy")),
         ({"rule": AUTO, "binding": UNREADABLE}, Allow("policy")),
         ({"rule": AUTO, "binding": OUTSIDE}, ("alice",)),
@@ -163,8 +168,15 @@ FILE = Binding(display="write", path="/srv/a/b.txt")
         ("write_file", FILE, False, "approve_once approve_session approve_everywhere edit deny"),
         ("write_file", msgspec.structs.replace(FILE, memorable=False), False, "approve_once edit deny"),
         ("shell", msgspec.structs.replace(SHELL, readable=False), False, "approve_once edit deny"),
-        ("shell", msgspec.structs.replace(SHELL, confined=False), False, "approve_once deny"),
-        ("shell", msgspec.structs.replace(SHELL, confined=False, readable=False), True, "approve_once deny"),
+        (
+            "shell",
+            msgspec.structs.replace(SHELL, level="isolated"),
+            False,
+            "approve_once approve_session approve_folder approve_everywhere edit deny",
+        ),
+        ("shell", msgspec.structs.replace(SHELL, level="limited"), False, "approve_once edit deny"),
+        ("shell", msgspec.structs.replace(SHELL, level="unconfined"), False, "approve_once deny"),
+        ("shell", msgspec.structs.replace(SHELL, level="unconfined", readable=False), True, "approve_once deny"),
         ("delete", PLAIN, True, "approve_once edit deny"),
         ("ask_person", PLAIN, False, "answer deny"),
     ],
@@ -180,7 +192,7 @@ def test_options_offered(tool: str, binding: Binding, twin: bool, expected: str)
 def test_a_prompt_says_first_what_is_wrong() -> None:
     """P8, T2."""
     ask = Ask(may_answer=("alice",), reason="", rule="", expires_after_seconds=1, in_doubt_twin=True)
-    lines = shown(Binding(display="rm x", confined=False, warnings=("look-alikes",)), ask).split("\n")
+    lines = shown(Binding(display="rm x", level="unconfined", warnings=("look-alikes",)), ask).split("\n")
     assert [line[:12] for line in lines] == ["! runs UNCON", "! look-alike", "! an earlier", "rm x"]
 
 
@@ -231,7 +243,7 @@ DIGEST: dict[str, Any] = {
                 {"interpreter": "sh"},
                 {"scripts": ("a",)},
                 {"environment": "e"},
-                {"confined": False},
+                {"level": "unconfined"},
                 {"reach": "outside"},
                 {"readable": False},
                 {"memorable": False},
@@ -278,6 +290,7 @@ def test_a_grant_covers_the_very_call() -> None:
         {"binding": UNREADABLE},
         {"binding": UNCONFINED},
         {"binding": msgspec.structs.replace(PLAIN, memorable=False)},
+        {"binding": LIMITED},
         {"binding": msgspec.structs.replace(PLAIN, cwd="/elsewhere")},
         {"arguments": '{"branch":"new"}'},
         {"arguments": '{"branch": "old"}'},
@@ -357,7 +370,8 @@ def test_local_people_are_operators_with_a_boundary_of_their_own() -> None:
     [
         ("shell", SHELL, False, False),
         ("shell", msgspec.structs.replace(SHELL, readable=False), False, True),
-        ("shell", msgspec.structs.replace(SHELL, confined=False), False, True),
+        ("shell", msgspec.structs.replace(SHELL, level="limited"), False, True),
+        ("shell", msgspec.structs.replace(SHELL, level="unconfined"), False, True),
         ("delete", PLAIN, True, True),
         ("ask_person", msgspec.structs.replace(PLAIN, readable=False), True, False),
     ],

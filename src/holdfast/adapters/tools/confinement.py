@@ -1,164 +1,126 @@
 """
-How a command is kept out of the Holdfast home: which mechanism works here, and what `doctor` says about it.
+How far a command is kept from everything of the user that it was not given: which level works here, and why no better one.
 
-Landlock where home and folders are disjoint: it knows no exceptions below an allowed folder. Bubblewrap where one contains the
-other, or Landlock is missing: an empty read-only mount over the home. "Folders" are those a command works in and, where there is
-a choice, the user's own and the temporary one: below Landlock nothing new can be made directly in a folder above the home.
-The choice is made at every binding, so a prompt always says whether the command would run confined.
+There are three levels. isolated: bubblewrap shows the command a view of its own (`view.py`). limited: Landlock lets it open
+the system and its folders and nothing else; the rest that stays in reach is listed in the prompt. unconfined: neither works.
+A level is chosen at every binding, so a prompt always states the level of the command that it shows. Whether bubblewrap works
+is found out by running it, once in a process, and never read from a file.
 """
 
-import functools
 import os
-import shutil
-import subprocess
 from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
-from holdfast.adapters.tools.environment import SEARCH_PATH, environment_of
 from holdfast.adapters.tools.home_guard import Guarded, guard_of
+from holdfast.adapters.tools.isolation import Obstacle, find_isolation
 from holdfast.adapters.tools.launch import landlock_abi
+from holdfast.adapters.tools.mounts import within
+from holdfast.adapters.tools.seccomp import filter_of
+from holdfast.adapters.tools.view import program_folders
 from holdfast.ids import CallId, InstanceId, SessionId, TurnId
 from holdfast.ports.tools import CannotBind, Scene
+from holdfast.session.plan import Level
 
 Mechanism = Literal["landlock", "bubblewrap"]
 MECHANISMS: tuple[Mechanism, ...] = ("landlock", "bubblewrap")
 _LANDLOCK_ABI_MIN = 3  # before, files in the home could still be truncated
-_PROBE_SECONDS = 20  # it takes 10 ms; a machine that is busy for a moment is not taken for one that forbids namespaces
+_SIGNALS_ABI = 6  # before, a command could end the user's processes
 
 
 class Confinement(msgspec.Struct, frozen=True, kw_only=True):
-    """`mechanism` is None where the command would run unconfined; `reason` says why, for people."""
+    """`obstacle` says why there is no better level, for people; None at isolated."""
 
-    mechanism: Mechanism | None
-    reason: str
+    level: Level
+    obstacle: Obstacle | None = None
 
 
 class ConfinementReport(msgspec.Struct, frozen=True, kw_only=True):
     """What `doctor` says."""
 
-    confined: bool
-    mechanism: Mechanism | None
+    level: Level
     reason: str
+    remedy: str
     landlock_abi: int
     bubblewrap: str | None  # path of a bwrap that works
 
 
-def choose(
-    guard: Guarded | None, folders: Sequence[str], mechanisms: Sequence[Mechanism] = MECHANISMS, *, expected: Sequence[str] = ()
-) -> Confinement:
-    """
-    For a command that works in `folders`. `expected` are the user's folder and the temporary one: commands make files there, which
-    Landlock can't allow where the home lies below, so bubblewrap goes first then.
-    """
-    if guard is None:
-        return Confinement(mechanism="landlock", reason="there is no home to protect")
-    abi = landlock_abi() if "landlock" in mechanisms else 0
-    bubblewrap = working_bubblewrap() if "bubblewrap" in mechanisms else None
-    overlapping = next((folder for folder in folders if guard.overlaps(folder)), None)
-    landlock_fits = overlapping is None and abi >= _LANDLOCK_ABI_MIN
-    narrow = any(guard.overlaps(folder) for folder in expected)
-    if landlock_fits and not (narrow and bubblewrap):
-        return Confinement(mechanism="landlock", reason=f"Landlock, version {abi}")
-    if bubblewrap is not None:
-        return Confinement(mechanism="bubblewrap", reason="bubblewrap")
-    if abi >= _LANDLOCK_ABI_MIN:
-        why = f"{overlapping} and the Holdfast home contain one another, and bubblewrap does not work here"
-    else:
-        why = "neither Landlock nor bubblewrap works here"
-    return Confinement(mechanism=None, reason=why)
+def choose(guard: Guarded | None, folders: Sequence[str], mechanisms: Sequence[Mechanism] = MECHANISMS) -> Confinement:
+    """For a command that works in `folders`, canonical."""
+    obstacle = _no_isolation(folders, mechanisms)
+    if obstacle is None:
+        return Confinement(level="isolated")
+    if (why := _no_landlock(guard, folders, mechanisms)) is None:
+        return Confinement(level="limited", obstacle=obstacle)
+    return Confinement(level="unconfined", obstacle=Obstacle(cause=f"{obstacle.cause}; {why}", remedy=obstacle.remedy))
+
+
+def _no_isolation(folders: Sequence[str], mechanisms: Sequence[Mechanism]) -> Obstacle | None:
+    if "bubblewrap" not in mechanisms:
+        return Obstacle(cause="bubblewrap is left out", remedy="let it be used")
+    if (wide := next((folder for folder in folders if _is_the_systems(folder)), None)) is not None:
+        return Obstacle(cause=f"a command that works in {wide} can't have a view of its own", remedy="name a folder of yours as the workspace")
+    found = find_isolation()
+    return found if isinstance(found, Obstacle) else None
+
+
+def _is_the_systems(folder: str) -> bool:
+    """The root, and what a command has its own of: bound whole, they would undo the view."""
+    return folder == "/" or any(within(folder, each) for each in ("/proc", "/sys", "/dev"))
+
+
+def _no_landlock(guard: Guarded | None, folders: Sequence[str], mechanisms: Sequence[Mechanism]) -> str | None:
+    """Landlock knows no exceptions below an allowed folder."""
+    if "landlock" not in mechanisms or landlock_abi() < _LANDLOCK_ABI_MIN:
+        return f"Landlock of version {_LANDLOCK_ABI_MIN} is missing"
+    try:
+        filter_of("limited", network=False)
+    except CannotBind as exc:
+        return str(exc)
+    for folder in folders:
+        if _is_the_systems(folder):
+            return f"{folder} can't be given to a command alone"
+        if guard is not None and guard.overlaps(folder):
+            return f"{folder} and the Holdfast home contain one another"
+        own = next((each for each in program_folders() if within(each, folder)), None)
+        if own is not None:
+            return f"{folder} holds {own}, which Holdfast's own program is loaded from"
+    return None
+
+
+def reachable_if_limited(*, network: bool) -> tuple[str, ...]:
+    """What stays in reach of a limited command, beside the system and its folders. The prompt lists it."""
+    always = (
+        "names of files that it can guess, with size, owner and times; not their content",
+        "the list of processes, with the words they were started with, and the list of open sockets",
+        "a process of its own that goes on after the command has ended",
+    )
+    signals = ("your other processes, to end them: this kernel is too old to prevent it",) if landlock_abi() < _SIGNALS_ABI else ()
+    return (*always, *signals, *(("the network, and every service on this machine that listens on loopback",) if network else ()))
 
 
 def confinement_report(home: str, workspace: str | None) -> ConfinementReport:
     """
-    Whether a shell command in this workspace would be kept out of this home, and by what.
+    At which level a shell command in this workspace would run, and why at no better one.
 
     >>> report = confinement_report("/nonexistent/home", None)
-    >>> report.confined
-    False
+    >>> report.level
+    'unconfined'
     """
-    abi, bwrap = landlock_abi(), working_bubblewrap()
+    found = find_isolation()
     try:
         guard = guard_of(_bare_scene(home, workspace))
-        chosen = choose(guard, [os.path.realpath(workspace)] if workspace else [], expected=expected_folders())
+        chosen = choose(guard, [os.path.realpath(workspace)] if workspace else [])
     except CannotBind as exc:
-        chosen = Confinement(mechanism=None, reason=str(exc))
+        chosen = Confinement(level="unconfined", obstacle=Obstacle(cause=str(exc), remedy="name a home that is there"))
     return ConfinementReport(
-        confined=chosen.mechanism is not None,
-        mechanism=chosen.mechanism,
-        reason=chosen.reason,
-        landlock_abi=abi,
-        bubblewrap=bwrap,
+        level=chosen.level,
+        reason="" if chosen.obstacle is None else chosen.obstacle.cause,
+        remedy="" if chosen.obstacle is None else chosen.obstacle.remedy,
+        landlock_abi=landlock_abi(),
+        bubblewrap=None if isinstance(found, Obstacle) else found.path,
     )
-
-
-def expected_folders() -> list[str]:
-    environment = environment_of(CallId(""))
-    return [os.path.realpath(environment[name]) for name in ("HOME", "TMPDIR")]
-
-
-@functools.cache
-def working_bubblewrap() -> str | None:
-    """Tried once per process: it may be installed and still be forbidden to make namespaces."""
-    path = shutil.which("bwrap", path=SEARCH_PATH)
-    if path is None:
-        return None
-    try:
-        tried = subprocess.run(  # noqa: S603  our own words
-            [path, *_base(()), "--tmpfs", "/tmp", "--", "/bin/true"],  # noqa: S108  exists everywhere
-            check=False,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=_PROBE_SECONDS,
-            env={"PATH": SEARCH_PATH},
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return path if tried.returncode == 0 else None
-
-
-# Devices are bubblewrap's few harmless ones.
-_BASE = ("--bind", "/", "/", "--dev", "/dev")
-# What a user namespace is for: processes outside, bubblewrap's own included, can't be traced or looked into from it.
-_APART = ("--unshare-user", "--cap-drop", "ALL")
-# A line that root writes to the kernel's settings runs a program outside of everything.
-_KERNEL_AS_IT_IS = ("--ro-bind", "/sys", "/sys", "--ro-bind", "/proc/sys", "/proc/sys")
-_SCOPE_ABI = 6
-
-
-def _base(mechanisms: Sequence[Mechanism]) -> tuple[str, ...]:
-    """Root keeps its power over other users' files where Landlock's scopes, set by the launcher, do the namespace's work."""
-    if os.geteuid() != 0:
-        return (*_APART, *_BASE)
-    scoped = "landlock" in mechanisms and landlock_abi() >= _SCOPE_ABI
-    return (*(() if scoped else _APART), *_BASE, *_KERNEL_AS_IT_IS)
-
-
-def bubblewrap_words(guard: Guarded, mechanisms: Sequence[Mechanism] = MECHANISMS) -> list[str]:
-    """The command line in front of the launcher."""
-    path = working_bubblewrap()
-    if path is None:
-        raise CannotBind("bubblewrap stopped working")
-    words = [path, *_base(mechanisms)]
-    # Every folder above the home becomes a mount point: those can't be renamed, so the home can't be moved from under its cover.
-    for folder in sorted({above for name in guard.names for above in _above(name)}):
-        words += ["--bind", folder, folder]
-    for name in guard.names:
-        words += ["--tmpfs", name] if os.path.isdir(name) else ["--ro-bind", "/dev/null", name]  # noqa: PTH112
-    if guard.workspace_inside is not None:
-        words += ["--bind", guard.workspace_inside, guard.workspace_inside]
-    for name in guard.names:
-        words += ["--remount-ro", name]
-    return [*words, "--"]
-
-
-def _above(path: str) -> list[str]:
-    found = []
-    while (path := os.path.dirname(path)) != "/":  # noqa: PTH120
-        found.append(path)
-    return found
 
 
 def _bare_scene(home: str, workspace: str | None) -> Scene:

@@ -17,16 +17,17 @@ SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TOOL_VARIABLE = "HOLDFAST_TOOL"
 
 
-def environment_of(call: CallId, search_path: str = SEARCH_PATH) -> dict[str, str]:
+def environment_of(call: CallId, search_path: str = SEARCH_PATH, *, home: str | None = None, temporary: str = "/tmp") -> dict[str, str]:  # noqa: S108
+    """These variables and no others. `home` is the folder that a command may call the user's, where it is not the real one."""
     user = _user()
     return {
         "PATH": search_path,
-        "HOME": user.pw_dir if user else "/",
+        "HOME": home or (user.pw_dir if user else "/"),
         "USER": user.pw_name if user else str(os.getuid()),
         "LOGNAME": user.pw_name if user else str(os.getuid()),
         "LANG": "C.UTF-8",
         "TERM": "dumb",
-        "TMPDIR": "/tmp",  # noqa: S108  where programs expect it; files made there are the command's business
+        "TMPDIR": temporary,
         "PAGER": "cat",  # nobody is there to turn pages
         "GIT_PAGER": "cat",
         "GIT_TERMINAL_PROMPT": "0",

@@ -1,10 +1,11 @@
 """
 The launcher: a process that gets everything ready, waits for one byte, and then becomes the command.
 
-Run by a bare `python -I -S`, compiled already and with few imports, since its start is part of a shell call that finds no spare. In
-order: hear what the call is; carry its name; enter the bound folder and open the bound interpreter, each checked by identity; give up
-the Holdfast home for good; say that it is ready; wait. If the pipe closes instead, whoever would have started us is gone, and nothing
-runs. Before it has heard of a call it knows nothing of any, and nobody but whoever holds the pipe can tell it one.
+Run by a bare `python -I -S`, compiled already and with few imports, since its start is part of a shell call that finds no
+spare. In order: hear what the call is; carry its name; enter the bound folder and open the bound interpreter, each checked
+by identity; where Landlock confines, give up everything else for good (behind bubblewrap there is nothing else); say that it
+is ready; wait. If the pipe closes instead, the process that started us is gone, and nothing runs. Before the launcher has
+heard of a call it knows of none, and only the holder of the pipe can tell it one.
 """
 
 import _ctypes  # the builtin halves of ctypes, os and stat: the rest of each takes longer to import than all that is done here
@@ -19,19 +20,22 @@ _MAKE_DEVICES = 1 << 6 | 1 << 11  # a device made by root is a way around every 
 _RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}  # number of file rights; 16 from version 5 on
 _SCOPE_ABI = 6
 _SCOPES = 0b11  # no abstract sockets and no signals to processes outside
-_NO_NEW_PRIVILEGES, _DROP_FROM_BOUNDING_SET, _SET_DUMPABLE = 38, 24, 4
+_NO_NEW_PRIVILEGES, _DROP_FROM_BOUNDING_SET, _SET_DUMPABLE, _SET_SECCOMP = 38, 24, 4, 22
+_FILTER_MODE = 2
+_FILTER_STEP_BYTES = 8
 _NAME = b"HOLDFAST_TOOL"
 _RLIMIT_LOCKS = 10  # a bound that no kernel has looked at since 2.4, and that whatever the command starts inherits
-# Raw disks, kernel memory, mounts, tracing, modules, opening by handle: capabilities of root that don't care about paths.
-_DROPPED = (2, 16, 17, 19, 20, 21, 22, 27, 38, 39, 40)
-_RULES_MAX = 50_000
+_CAPABILITIES = 64  # as many as the kernel has numbers for
 _LOOKING = 0b1101  # execute, read files, read folders
-_KERNEL = frozenset({"/proc", "/sys"})  # root may only look there: a line written to core_pattern runs a program outside of everything
-_RAW_DEVICES = frozenset({"mem", "kmem", "port"})
+_DESCRIPTORS_MAX = 65536
 
 
 class _Long(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001  what ctypes.c_long is made of
     _type_ = "l"
+
+
+class _Text(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001  what ctypes.c_char_p is made of
+    _type_ = "z"
 
 
 class _Function(_ctypes.CFuncPtr):
@@ -64,19 +68,21 @@ def landlock_abi() -> int:
     return max(0, _call("syscall", _CREATE_RULESET, None, 0, 1)) if sys.platform == "linux" else 0
 
 
-def confine(denied: list[str]) -> None:
-    """Everything but the denied paths stays in reach; they never again, for this process and all it starts."""
+def confine(allowed: list[str]) -> None:
+    """
+    The allowed paths stay in reach and no others, for this process and all it starts.
+
+    Each begins with `r` (may be read and run) or `w` (everything). The way to a path needs no right of its own.
+    """
     abi = landlock_abi()
-    rights = (1 << _RIGHTS_BY_ABI.get(abi, 16)) - 1 if denied else 0
+    rights = (1 << _RIGHTS_BY_ABI.get(abi, 16)) - 1
     scopes = _SCOPES if abi >= _SCOPE_ABI else 0
-    if not rights and not scopes:
-        return
     size = 24 if abi >= _SCOPE_ABI else 16 if abi >= 4 else 8  # noqa: PLR2004  the struct grew with versions 4 and 6
     ruleset = _call("syscall", _CREATE_RULESET, _u64(rights, 0, scopes), size, 0)  # files, net, scoped
     if ruleset < 0:
         raise NotReady(f"landlock_create_ruleset: {posix.strerror(_ctypes.get_errno())}")
-    if denied:
-        _allow_all_but(ruleset, denied, rights & ~_MAKE_DEVICES)
+    for each in allowed:
+        _allow(ruleset, each[1:], rights & ~_MAKE_DEVICES if each[0] == "w" else _LOOKING)
     if _call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         raise NotReady("PR_SET_NO_NEW_PRIVS failed")
     if _call("syscall", _RESTRICT_SELF, ruleset, 0) != 0:
@@ -84,49 +90,28 @@ def confine(denied: list[str]) -> None:
     posix.close(ruleset)
 
 
+def install_filter(program: bytes) -> None:
+    """From here on the kernel refuses what the filter refuses. The struct is a count, room, and where the steps are."""
+    count = len(program) // _FILTER_STEP_BYTES
+    struct = count.to_bytes(2, sys.byteorder) + bytes(6) + bytes(_Text(program))
+    if _call("prctl", _SET_SECCOMP, _FILTER_MODE, struct, 0, 0) != 0:
+        raise NotReady(f"the seccomp filter was refused: {posix.strerror(_ctypes.get_errno())}")
+
+
 def drop_capabilities() -> None:
     """For root. Who has no right to drop them has none of them either."""
-    for capability in _DROPPED:
+    for capability in range(_CAPABILITIES):
         _call("prctl", _DROP_FROM_BOUNDING_SET, capability, 0, 0, 0)
 
 
-def _allow_all_but(ruleset: int, denied: list[str], rights: int) -> None:
-    """Landlock knows no exceptions, so every sibling along the way to a denied path is allowed one by one."""
-    hidden = {(facts.st_dev, facts.st_ino) for facts in map(posix.stat, denied)}
-    on_the_way = {"/", "/dev"}
-    for path in denied:
-        while path != "/":
-            path = path.rpartition("/")[0] or "/"  # noqa: PLW2901  climbs
-            on_the_way.add(path)
-    left = _RULES_MAX
-    for folder in sorted(on_the_way):
-        try:
-            names = posix.listdir(folder)
-        except OSError:
-            continue  # can't be listed, so nothing below it is allowed
-        left -= len(names)
-        if left < 0:
-            raise NotReady(f"{folder} has too many entries to confine a command beside the Holdfast home")
-        for name in names:
-            path = (folder if folder.endswith("/") else folder + "/") + name
-            if path not in on_the_way and path not in denied:
-                _allow(ruleset, path, rights, hidden)
-
-
-def _allow(ruleset: int, path: str, rights: int, hidden: set[tuple[int, int]]) -> None:
+def _allow(ruleset: int, path: str, rights: int) -> None:
     """What can't be allowed stays out of reach."""
     try:
         fd = posix.open(path, posix.O_PATH | posix.O_NOFOLLOW | posix.O_CLOEXEC)
     except OSError:
         return
     try:
-        facts = posix.fstat(fd)
-        raw = stat.S_ISBLK(facts.st_mode) or (stat.S_ISCHR(facts.st_mode) and path.rpartition("/")[2] in _RAW_DEVICES)
-        if raw or stat.S_ISLNK(facts.st_mode) or (facts.st_dev, facts.st_ino) in hidden:
-            return
-        if path in _KERNEL and posix.geteuid() == 0:
-            rights &= _LOOKING
-        rule = _u64(rights if stat.S_ISDIR(facts.st_mode) else rights & _FILE_RIGHTS) + fd.to_bytes(4, sys.byteorder)  # packed
+        rule = _u64(rights if stat.S_ISDIR(posix.fstat(fd).st_mode) else rights & _FILE_RIGHTS) + fd.to_bytes(4, sys.byteorder)  # packed
         _call("syscall", _ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, 0)
     finally:
         posix.close(fd)
@@ -143,10 +128,13 @@ def _opened(path: str, identity: str, flags: int) -> int:
 def main(arguments: list[str]) -> None:
     """Two descriptors and what the call is; with descriptors alone it comes down the pipe."""
     go, status = int(arguments[0]), int(arguments[1])
+    _close_all_but(go, status)
     for fd in (go, status):
         posix.set_inheritable(fd, False)  # noqa: FBT003  its only parameter
     words, environment = (arguments[2:], posix.environ) if arguments[2:] else _heard(go, status)
-    mode, cwd, cwd_identity, program, program_identity, count, *rest = words
+    mode, cwd, cwd_identity, program, program_identity, steps, *rest = words
+    allowed, rest = _counted(rest)
+    folders, rest = _counted(rest)
     try:
         _carry_name(environment.get(_NAME, b""))
         folder = _opened(cwd, cwd_identity, posix.O_RDONLY | posix.O_DIRECTORY if not hasattr(posix, "O_PATH") else posix.O_PATH | posix.O_DIRECTORY)
@@ -156,11 +144,14 @@ def main(arguments: list[str]) -> None:
             runnable: int | str = _opened(program, program_identity, posix.O_RDONLY)
         except PermissionError:
             runnable = program
-        if mode != "plain":
-            drop_capabilities()
-        if mode in ("landlock", "scoped"):
-            confine(rest[: int(count)])
+        for each in folders:
+            identity, _, path = each.partition(" ")
+            posix.close(_opened(path, identity, posix.O_PATH | posix.O_DIRECTORY | posix.O_NOFOLLOW))
         _restore_signals()
+        if mode == "limited":
+            drop_capabilities()
+            confine(allowed)
+            install_filter(bytes.fromhex(steps))
     except (OSError, NotReady) as exc:
         posix.write(status, f"n{exc}".encode(errors="replace"))
         posix._exit(125)  # noqa: SLF001  os._exit is this one
@@ -168,10 +159,25 @@ def main(arguments: list[str]) -> None:
     if posix.read(go, 1) != b"g":
         posix._exit(124)  # noqa: SLF001  the pipe closed: nobody is left who could have said go
     try:
-        posix.execve(runnable, rest[int(count) :], environment)
+        posix.execve(runnable, rest, environment)
     except OSError as exc:
         posix.write(status, f"n{exc}".encode(errors="replace"))
         posix._exit(126)  # noqa: SLF001  os._exit is this one
+
+
+def _counted(words: list[str]) -> tuple[list[str], list[str]]:
+    """A list with its length in front, and the rest."""
+    count = 1 + int(words[0])
+    return words[1:count], words[count:]
+
+
+def _close_all_but(go: int, status: int) -> None:
+    """Beside input and output: whatever else whoever started us had open is not the command's."""
+    last = 2
+    for fd in sorted((go, status)):
+        posix.closerange(last + 1, fd)
+        last = fd
+    posix.closerange(last + 1, _DESCRIPTORS_MAX)
 
 
 def _heard(go: int, status: int) -> tuple[list[str], dict[bytes, bytes]]:

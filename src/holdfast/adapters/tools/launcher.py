@@ -18,14 +18,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from importlib.machinery import SourceFileLoader
+from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from holdfast.adapters.tools import launch
+from holdfast.adapters.tools.isolation import data_descriptor
 from holdfast.adapters.tools.processes import LeftBehind, ask_all_but_leader, end_call, end_left_behind, facts_of, signal_group
 from holdfast.adapters.tools.programs import Program
+from holdfast.adapters.tools.script_copy import file_word
+from holdfast.adapters.tools.seccomp import filter_of
 from holdfast.adapters.tools.threads import THREADS
+from holdfast.adapters.tools.view import FILTER
 from holdfast.errors import InvariantBroken
 from holdfast.ids import CallId
 from holdfast.ports.tools import CannotBind, OnOutput, ProcessFacts
@@ -38,8 +43,8 @@ _PIPE_BYTES_MAX = 1024 * 1024  # as much as a pipe holds that nobody with rights
 
 _PROCESSES_APART = "--unshare-pid"  # bubblewrap's word for a pid namespace
 
-# landlock: out of the denied paths. scoped: no signals or sockets to the outside. capped: only root's capabilities. plain: nothing.
-Mode = Literal["landlock", "scoped", "capped", "plain"]
+# isolated: behind bubblewrap, which has done everything. limited: by Landlock and a filter of its own. plain: nothing.
+Mode = Literal["isolated", "limited", "plain"]
 Ended = Literal["exited", "timed_out"]
 
 
@@ -47,7 +52,10 @@ class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
     call: CallId
     mode: Mode
     prefix: tuple[str, ...]  # bubblewrap's words, or none
-    denied: tuple[str, ...]  # what Landlock keeps out of reach
+    allowed: tuple[str, ...]  # what Landlock leaves in reach: `r` or `w`, and a path
+    folders: tuple[str, ...]  # "dev:ino path" of every folder that the command may change
+    filter: bytes  # of system calls, that the launcher installs; bubblewrap's comes with its words
+    files: tuple[bytes, ...] = ()  # private copies: bubblewrap reads each from a descriptor that its words name
     cwd: str
     cwd_identity: str
     program: Program
@@ -95,13 +103,13 @@ async def _abandon(starting: "asyncio.Future[_W]") -> None:
 
 
 def _start(plan: LaunchPlan, take: Take | None) -> "Launched":
-    spare = take(plan.prefix) if take is not None else None
+    spare = take(plan.prefix) if take is not None and not plan.files else None
     if spare is not None:
         launched = Launched(plan, spare)
         if _tell(spare, plan) == "r":
             return launched
         launched.give_up()  # ended by somebody, or the world has changed around it: one that is started now says what is wrong, if anything is
-    waiting = spawn(plan.prefix, plan.environment)
+    waiting = spawn(plan.prefix, plan.environment, plan.files)
     launched = Launched(plan, waiting)
     said = _tell(waiting, plan)
     if said == "r":
@@ -110,31 +118,34 @@ def _start(plan: LaunchPlan, take: Take | None) -> "Launched":
     raise CannotBind(f"the command can't be started: {said[1:] or output or 'the launcher died'}")
 
 
-def spawn(prefix: tuple[str, ...], environment: dict[str, str]) -> Waiting:
+def spawn(prefix: tuple[str, ...], environment: dict[str, str], files: Sequence[bytes] = ()) -> Waiting:
     """A launcher in a group of its own, which has its code and nothing else."""
 
     def words(go: int, status: int) -> list[str]:
         return [*prefix, *_PYTHON, "-c", _BOOT.format(go=go, length=len(_compiled())), str(go), str(status)]
 
-    waiting = begin(words, environment, output=subprocess.PIPE, what="command")
+    waiting = begin(words, environment, output=subprocess.PIPE, what="command", files=files)
     os.set_blocking(waiting.go_write, False)  # a user with very many pipes gets small ones
     _send(waiting.go_write, _compiled())
     return waiting
 
 
-def begin(words: Callable[[int, int], Sequence[str]], environment: Mapping[str, str], *, output: int, what: str) -> Waiting:
+def begin(
+    words: Callable[[int, int], Sequence[str]], environment: Mapping[str, str], *, output: int, what: str, files: Sequence[bytes] = ()
+) -> Waiting:
     """A process in a group of its own, which is told its end of each of two pipes: where its byte comes from, and where it says that it is ready."""
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()
+    passed = [go_read, status_write]
     try:
         process = subprocess.Popen(  # noqa: S603  the words are bound and shown
-            words(go_read, status_write),
+            _with_descriptors(words(go_read, status_write), files, passed),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,
             cwd="/",
-            pass_fds=(go_read, status_write),
+            pass_fds=passed,
             start_new_session=True,
         )
     except OSError as exc:
@@ -142,9 +153,21 @@ def begin(words: Callable[[int, int], Sequence[str]], environment: Mapping[str, 
         os.close(status_read)
         raise CannotBind(f"the {what} can't be started: {exc.strerror}") from exc
     finally:
-        os.close(go_read)
-        os.close(status_write)
+        for fd in passed:
+            os.close(fd)
     return Waiting(process, go_write, status_read)
+
+
+def _with_descriptors(words: Sequence[str], files: Sequence[bytes], passed: list[int]) -> Sequence[str]:
+    """Bubblewrap reads its filter and private files from descriptors, to their end: each start gets its own. Opened ones are added to `passed`."""
+    numbers: dict[str, str] = {}
+    if FILTER in words:
+        passed.append(data_descriptor(filter_of("isolated", network=False)))
+        numbers[FILTER] = str(passed[-1])
+    for number, data in enumerate(files):
+        passed.append(data_descriptor(data))
+        numbers[file_word(number)] = str(passed[-1])
+    return [numbers.get(word, word) for word in words]
 
 
 _PYTHON = (os.path.realpath(sys.executable), "-I", "-S")
@@ -185,8 +208,13 @@ def _compiled() -> bytes:
 
 
 def launcher_words(plan: LaunchPlan, go_read: int, status_write: int) -> Sequence[str]:
-    """For whoever can't send it its code, and has time: the supervisor of a job."""
-    return (*_PYTHON, launch.__file__, str(go_read), str(status_write), *_plan_words(plan))
+    """For whoever can't send it its code, and has time: the supervisor of a job. By its text: the file is not in an isolated view."""
+    return (*_PYTHON, "-c", _source(), str(go_read), str(status_write), *_plan_words(plan))
+
+
+@functools.cache
+def _source() -> str:
+    return Path(launch.__file__).read_text(encoding="utf-8")
 
 
 def _plan_words(plan: LaunchPlan) -> Sequence[str]:
@@ -196,8 +224,11 @@ def _plan_words(plan: LaunchPlan) -> Sequence[str]:
         plan.cwd_identity,
         plan.program.path,
         f"{plan.program.device}:{plan.program.inode}",
-        str(len(plan.denied)),
-        *plan.denied,
+        plan.filter.hex(),
+        str(len(plan.allowed)),
+        *plan.allowed,
+        str(len(plan.folders)),
+        *plan.folders,
         *plan.words,
     )
 
@@ -222,6 +253,7 @@ class Launched:
 
     def __init__(self, plan: LaunchPlan, waiting: Waiting) -> None:
         self._call = plan.call
+        self.has_files = bool(plan.files)
         self.prefix = plan.prefix  # where there is one, the leader is bubblewrap, and ends with the command inside it
         self._process = waiting.process
         self._go_write = waiting.go_write  # closed by go or by giving up; while it is open, the launcher waits

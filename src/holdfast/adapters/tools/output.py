@@ -86,6 +86,10 @@ class Output:
         if room > 0:
             self._on_output(data[:room])
 
+    def end(self) -> str:
+        """The last of it, as much as the model sees at most."""
+        return _text(bytes(self._tail))
+
     def view(self, ending: str = "") -> tuple[str, bytes | None]:
         """(what the model sees with `ending` last, the whole if that is shortened)."""
         budget = limits.TOOL_OUTPUT_VIEW_BYTES - len(ending.encode()) - 2

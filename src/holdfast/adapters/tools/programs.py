@@ -19,6 +19,7 @@ _CHUNK_BYTES = 4 * limits.MIB
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
     path: str  # canonical
+    found: str  # the path as it was looked up, links and all
     device: int
     inode: int
     digest: str
@@ -49,7 +50,9 @@ def fingerprint(path: str) -> Program:
     except PermissionError:
         # May be run but not read: its inode is all that can be said.
         facts = os.stat(real)  # noqa: PTH116
-        return Program(path=real, device=facts.st_dev, inode=facts.st_ino, digest=f"unreadable {facts.st_dev}:{facts.st_ino}", is_script=False)
+        return Program(
+            path=real, found=path, device=facts.st_dev, inode=facts.st_ino, digest=f"unreadable {facts.st_dev}:{facts.st_ino}", is_script=False
+        )
     except OSError as exc:
         raise CannotBind(f"{real}, which would run, can't be read: {exc.strerror}") from exc
     with os.fdopen(fd, "rb", buffering=0) as file:
@@ -61,7 +64,7 @@ def fingerprint(path: str) -> Program:
         while chunk:
             hasher.update(chunk)
             chunk = file.read(_CHUNK_BYTES)
-    return Program(path=real, device=facts.st_dev, inode=facts.st_ino, digest=hasher.hexdigest(), is_script=head.startswith(b"#!"))
+    return Program(path=real, found=path, device=facts.st_dev, inode=facts.st_ino, digest=hasher.hexdigest(), is_script=head.startswith(b"#!"))
 
 
 def _is_executable(path: str) -> bool:

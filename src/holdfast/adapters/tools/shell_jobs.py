@@ -42,7 +42,7 @@ def _start(plan: LaunchPlan, home: str, job: JobId, key: JobKey, seconds: float,
 
     # The supervisor is no tool: what is ended by the call's name leaves it alive, to say how it ended.
     environment = {name: value for name, value in plan.environment.items() if name != TOOL_VARIABLE}
-    process, go, status = begin(words, environment, output=subprocess.DEVNULL, what="job")
+    process, go, status = begin(words, environment, output=subprocess.DEVNULL, what="job", files=plan.files)
     launched = LaunchedJob(plan, key, process, go, seconds=seconds, is_unchanged=is_unchanged)
     said = wait_until_ready(status)
     os.close(status)

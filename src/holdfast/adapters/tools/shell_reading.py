@@ -1,62 +1,126 @@
 """
-Reading a command to know whether a remembered approval may cover it. For that alone: what runs is the text, not our reading.
+The shape of a command's text, read with a grammar: its simple commands, their words and their redirections.
 
-The reading is an allow-list of shapes: literal words, quotes without expansion, `&&`, `||`, `;`, pipes, redirections to literal
-paths. Whatever else the grammar knows, whatever it does not, and every byte it skipped makes the text unreadable: ask each time.
+Two readers need it. `leaf_commands` decides whether an approval may be remembered, and `run_files`
+finds the files that a command runs. The shell itself gets the text, never this reading.
+
+`unreadable` follows an allowlist of shapes: literal words, quotes without expansion, `&&`, `||`,
+`;`, pipes and redirections. Every other construct, and every byte that the grammar skipped, makes
+the text unreadable. An unreadable text still lists the simple commands that were found in it.
 """
 
 import functools
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.adapters.tools.shell_words import why_not_covered
-
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-SUBCOMMANDS_MAX = 50  # more is not read by a person either
+SUBCOMMANDS_MAX = 50  # an approver does not read more either
+_DEPTH_MAX = 100  # of nested constructs that are followed
 
 _JOINTS = frozenset({"program", "list", "pipeline", "redirected_statement"})
-_TOKENS = frozenset({"&&", "||", "|", ";", "\n", '"', ">", ">>", "<", ">&", "<&", "&>", "&>>", ">|", "string_content", "file_descriptor"})
-_NOT_LITERAL = frozenset("*?[]{}\\$`!^")
+_SEQUENCES = frozenset({"program", "list", "redirected_statement", "compound_statement"})
+_LITERALS = frozenset({"word", "number", "string", "raw_string", "concatenation"})
+_TOKENS = frozenset({"&&", "||", "|", ";", "\n", '"', ">", ">>", "<", ">&", "<&", "&>", "&>>", ">|"} | {"string_content", "file_descriptor"})
+_NOT_LITERAL = frozenset("*?[]{}\\$`!^~")
 _SAFE_CONTROL = frozenset("\n\t")
+_REPEATED = frozenset({"for_statement", "c_style_for_statement", "while_statement", "function_definition"})
+_DESCRIPTOR_VARIABLE = re.compile(r"\{\w+\}\s*&?[<>]")
+_MOVERS = frozenset({"cd", "pushd", "popd"})
+
+
+class Word(msgspec.Struct, frozen=True, kw_only=True):
+    """`text` is what the shell passes on; None if the shell computes it. The span is in bytes."""
+
+    text: str | None
+    start: int
+    end: int
+
+
+class Redirect(msgspec.Struct, frozen=True, kw_only=True):
+    operator: str
+    target: Word | None
 
 
 class Subcommand(msgspec.Struct, frozen=True, kw_only=True):
-    """One simple command; `words` are None where they are not literal."""
+    """
+    One simple command.
 
-    words: tuple[str | None, ...]
+    `moves` are the operands of each `cd` before it, in order; None if its folder is not known.
+    `scattered` is set where words follow a redirection: the grammar takes them for targets.
+    """
+
+    words: tuple[Word, ...]
+    redirects: tuple[Redirect, ...] = ()
+    moves: tuple[str, ...] | None = ()
+    assigns: bool = False
+    scattered: bool = False
+
+    def literals(self) -> tuple[str, ...] | None:
+        """All words as text; None if the shell computes one of them."""
+        texts = [word.text for word in self.words]
+        return None if None in texts else tuple(text for text in texts if text is not None)
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """`unreadable` says why no remembered approval can cover the text; None if one can, as far as its shape goes."""
+    """
+    `broken` is set where the grammar can't follow the text: then commands may be missing.
+
+    `alters` names the variables that it sets and the functions that it makes, in any construct,
+    and quoted text that the shell may run.
+    """
 
     subcommands: tuple[Subcommand, ...]
     unreadable: str | None
+    broken: bool = False
+    alters: frozenset[str] = frozenset()
+    repeats: bool = False  # has loops or functions: a later command may run before an earlier one
 
 
 def read_command(text: str) -> Reading:
+    """
+    >>> [command.literals() for command in read_command("cd a && ls -l 'b c'").subcommands]
+    [('cd', 'a'), ('ls', '-l', 'b c')]
+    >>> read_command("ls $(id)").unreadable
+    'it has expansions, patterns or escapes'
+    """
     raw = text.encode()
     root = _parser().parse(raw).root_node
-    commands = [_subcommand(node) for node in _all_commands(root)]
-    return Reading(subcommands=tuple(commands), unreadable=_why_unreadable(text, raw, root, commands))
+    walk = _Walk()
+    walk.follow(root, (), 0)
+    commands = tuple(walk.found)
+    why = _why_unreadable(text, raw, root, commands)
+    broken = root.has_error or walk.too_deep or any(not each.words for each in commands)
+    return Reading(subcommands=commands, unreadable=why, broken=broken, alters=_alters(root), repeats=_repeats(root))
 
 
-def why_unreadable_words(reading: Reading, real_names: dict[str, str | None]) -> str | None:
-    """By the programs: wrappers and interpreters are never covered."""
-    seen_cd = False
-    for command in reading.subcommands:
-        words = tuple(word for word in command.words if word is not None)
-        if not words or len(words) != len(command.words):
-            return "a word is not literal"
-        why = why_not_covered(words, real_names.get(words[0]))
-        if why is not None:
-            return why
-        if seen_cd and "/" in words[0] and not words[0].startswith("/"):
-            return "a program is named relative to a folder that the command changes"
-        seen_cd = seen_cd or words[0] == "cd"
-    return None
+def _repeats(root: "Node") -> bool:
+    return any(node.type in _REPEATED for node in _all_nodes(root))
+
+
+def _alters(root: "Node") -> frozenset[str]:
+    """An `export` or `declare` is named whole: its words may be variables of any name."""
+    found = set(_DESCRIPTOR_VARIABLE.findall((root.text or b"").decode(errors="replace")))
+    for node in _all_nodes(root):
+        text = (node.text or b"").decode(errors="replace")
+        match node.type:
+            case "variable_assignment" | "function_definition":
+                name = node.child_by_field_name("name")
+                found.add((name.text or b"").decode(errors="replace") if name else text)
+            case "for_statement" | "select_statement" | "c_style_for_statement":
+                name = node.child_by_field_name("variable")
+                found.add((name.text or b"").decode(errors="replace") if name else text)
+            case "declaration_command" | "unset_command":
+                found.add(text)
+            case "expansion" if "=" in text:
+                found.add(text)
+            case "raw_string" if "$(" in text or "`" in text:
+                found.add(text)  # arithmetic and tests run what a quoted subscript holds
+    return frozenset(found)
 
 
 @functools.cache
@@ -67,7 +131,159 @@ def _parser() -> "Parser":
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
 
 
-def _why_unreadable(text: str, raw: bytes, root: "Node", commands: list[Subcommand]) -> str | None:
+class _Walk:
+    """Collects simple commands in the order of the text, each with the folder that it runs in."""
+
+    def __init__(self) -> None:
+        self.found: list[Subcommand] = []
+        self.too_deep = False
+
+    def follow(self, node: "Node", moves: tuple[str, ...] | None, depth: int) -> tuple[str, ...] | None:
+        """Return the folder after this node."""
+        if depth > _DEPTH_MAX:
+            self.too_deep = True
+            return None
+        if node.type == "command":
+            return self._command(node, moves, depth)
+        if node.type in _SEQUENCES:
+            for child in node.children:
+                moves = self.follow(child, moves, depth + 1)
+                if node.type == "list" and child.type == "||" and _moves_within(node):
+                    moves = None  # the next command runs only if an earlier one failed
+            if node.type == "redirected_statement":
+                self._attach(node)
+            return moves
+        if node.type in ("pipeline", "subshell"):
+            inside = moves
+            for child in node.children:
+                after = self.follow(child, inside, depth + 1)
+                inside = after if node.type == "subshell" else moves
+            return moves
+        # Control flow, functions, substitutions: a `cd` inside leaves the folder unknown.
+        if _moves_within(node):
+            moves = None
+        for child in node.children:
+            self.follow(child, moves, depth + 1)
+        return moves
+
+    def _command(self, node: "Node", moves: tuple[str, ...] | None, depth: int) -> tuple[str, ...] | None:
+        command = _subcommand(node, moves)
+        self.found.append(command)
+        for child in node.children:
+            self.follow(child, moves, depth + 1)  # substitutions in its words
+        name = command.words[0].text if command.words else None
+        if name not in _MOVERS:
+            return moves
+        words = command.literals()
+        plain = name == "cd" and words is not None and len(words) == 2  # noqa: PLR2004
+        if moves is None or words is None or not plain or words[1].startswith("-"):
+            return None
+        return (*moves, words[1])
+
+    def _attach(self, node: "Node") -> None:
+        """A redirection behind a command belongs to the last simple command before it."""
+        body = node.child_by_field_name("body")
+        if body is None:  # a redirection alone: it still makes its file
+            self.found.append(Subcommand(words=(), redirects=_redirects(node)[0]))
+            return
+        if body.type not in ("command", "list", "pipeline") or not self.found:
+            return
+        redirects, more = _redirects(node)
+        last = self.found[-1]
+        self.found[-1] = msgspec.structs.replace(
+            last,
+            words=(*last.words, *more),
+            redirects=(*last.redirects, *redirects),
+            scattered=last.scattered or bool(more),
+        )
+
+
+def _moves_within(node: "Node") -> bool:
+    return any((each.text or b"").decode(errors="replace") in _MOVERS for each in _all_nodes(node) if each.type == "command_name")
+
+
+def _all_nodes(root: "Node") -> "Iterator[Node]":
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(node.children))
+
+
+def _subcommand(node: "Node", moves: tuple[str, ...] | None) -> Subcommand:
+    words: list[Word] = []
+    assigns = False
+    for child in node.children:
+        if child.type == "command_name":
+            words.append(_word(child.children[0] if child.children else child))
+        elif child.type == "variable_assignment":
+            assigns = True
+        elif child.is_named and not child.type.endswith("_redirect"):
+            words.append(_word(child))
+    redirects, more = _redirects(node)
+    return Subcommand(
+        words=(*words, *more),
+        redirects=redirects,
+        moves=moves,
+        assigns=assigns,
+        scattered=bool(more),
+    )
+
+
+def _redirects(node: "Node") -> tuple[tuple[Redirect, ...], tuple[Word, ...]]:
+    """Return the redirections of a node, and the words that the grammar took for targets."""
+    found: list[Redirect] = []
+    more: list[Word] = []
+    for child in node.children:
+        if child.type == "file_redirect":
+            operator = next((each.type for each in child.children if not each.is_named), "")
+            targets = [_word(each) for each in child.children_by_field_name("destination")]
+            if _is_odd(child):
+                more.append(Word(text=None, start=child.start_byte, end=child.end_byte))
+            found.append(Redirect(operator=operator, target=targets[0] if targets else None))
+            more += targets[1:]
+        elif child.type.endswith("_redirect"):
+            found.append(Redirect(operator=child.type, target=None))
+            more += [_word(each) for each in child.children_by_field_name("argument")]
+    return tuple(found), tuple(more)
+
+
+def _is_odd(redirect: "Node") -> bool:
+    """
+    Whether the shell may read the redirection in another way than the grammar does.
+
+    The grammar takes `-l2` in `ls -l2>&1` for a descriptor, and `0` in `echo 0< a` for a word.
+    """
+    before = redirect.prev_sibling
+    number = redirect.child_by_field_name("descriptor")
+    is_number = number is None or (number.text or b"").isdigit()
+    return not is_number or (before is not None and before.end_byte == redirect.start_byte)
+
+
+def _word(node: "Node") -> Word:
+    return Word(text=_literal(node), start=node.start_byte, end=node.end_byte)
+
+
+def _literal(node: "Node") -> str | None:
+    """The word as the shell passes it on; None if the shell computes it."""
+    text = (node.text or b"").decode()
+    match node.type:
+        case "word" | "number":
+            return None if not _NOT_LITERAL.isdisjoint(text) else text
+        case "raw_string":
+            return text[1:-1]
+        case "string":
+            inner = text[1:-1]
+            plain = all(child.type in ('"', "string_content") for child in node.children)
+            return inner if plain and not {"\\", "$", "`"} & set(inner) else None
+        case "concatenation":
+            parts = [_literal(child) for child in node.children]
+            return None if None in parts else "".join(part for part in parts if part is not None)
+        case _:
+            return None
+
+
+def _why_unreadable(text: str, raw: bytes, root: "Node", commands: tuple[Subcommand, ...]) -> str | None:
     if root.has_error:
         return "it does not parse"
     if not all(char.isprintable() or char in _SAFE_CONTROL for char in text):
@@ -89,7 +305,7 @@ def _why_unreadable(text: str, raw: bytes, root: "Node", commands: list[Subcomma
 
 
 def _why_shape(root: "Node", leaves: "list[Node]") -> str | None:
-    """Walks without recursion: the text may nest as deep as it likes."""
+    """Walks without recursion: the text may nest to any depth."""
     stack = [root]
     while stack:
         node = stack.pop()
@@ -97,7 +313,7 @@ def _why_shape(root: "Node", leaves: "list[Node]") -> str | None:
             stack.extend(reversed(node.children))
             if not node.children:
                 leaves.append(node)
-        elif node.type in ("word", "number", "string", "raw_string", "concatenation"):
+        elif node.type in _LITERALS:
             if _literal(node) is None:
                 return "it has expansions, patterns or escapes"
             leaves.append(node)
@@ -106,46 +322,3 @@ def _why_shape(root: "Node", leaves: "list[Node]") -> str | None:
         else:
             return f"it has {node.type.replace('_', ' ') if node.is_named else repr(node.type)}"
     return None
-
-
-def _all_commands(root: "Node") -> "list[Node]":
-    found: list[Node] = []
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        if node.type == "command":
-            found.append(node)
-        stack.extend(reversed(node.children))
-    return found
-
-
-def _subcommand(node: "Node") -> Subcommand:
-    words: list[str | None] = []
-    for child in node.children:
-        if child.type == "command_name":
-            words.append(_literal(child.children[0]) if child.children else None)
-        elif child.type in ("file_redirect", "heredoc_redirect", "herestring_redirect"):
-            continue
-        elif child.is_named:
-            words.append(_literal(child))
-    return Subcommand(words=tuple(words))
-
-
-def _literal(node: "Node") -> str | None:
-    """The word as the shell would pass it on; None if it would compute it."""
-    text = (node.text or b"").decode()
-    match node.type:
-        case "word" | "number":
-            tilde = text.startswith("~") and not (text == "~" or text.startswith("~/"))
-            return None if tilde or not _NOT_LITERAL.isdisjoint(text) else text
-        case "raw_string":
-            return text[1:-1]
-        case "string":
-            inner = text[1:-1]
-            plain = all(child.type in ('"', "string_content") for child in node.children)
-            return inner if plain and "\\" not in inner and "$" not in inner and "`" not in inner else None
-        case "concatenation":
-            parts = [_literal(child) for child in node.children]
-            return None if None in parts else "".join(part for part in parts if part is not None)
-        case _:
-            return None

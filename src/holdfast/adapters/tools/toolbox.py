@@ -14,8 +14,7 @@ from holdfast.adapters.tools.program import Program
 from holdfast.adapters.tools.questions import ask_person
 from holdfast.adapters.tools.reading import list_files, read_file, search_files
 from holdfast.adapters.tools.reminders import cancel_reminder, list_reminders, set_reminder
-from holdfast.adapters.tools.shell import Confine, Shell
-from holdfast.adapters.tools.spare import SpareLauncher
+from holdfast.adapters.tools.shell import Shell
 from holdfast.adapters.tools.writing import write_file
 from holdfast.errors import HoldfastError, Unusable
 from holdfast.ids import CallId
@@ -44,9 +43,7 @@ class Toolbox:
         return processes.end_survivors(call, facts)
 
 
-def builtin_tools(
-    *, confine: Confine = "auto", now_ms: Callable[[], int] = wall_ms, memory: Memory | None = None, spare: SpareLauncher | None = None
-) -> tuple[Tool, ...]:
+def builtin_tools(*, shell: Shell | None = None, now_ms: Callable[[], int] = wall_ms, memory: Memory | None = None) -> tuple[Tool, ...]:
     """
     The built-in tools, sorted by name.
 
@@ -67,7 +64,7 @@ def builtin_tools(
         remember(memory, now_ms),
         search_files(),
         set_reminder(now_ms),
-        Shell(confine=confine, spare=spare),
+        shell or Shell(),
         write_file(),
     )
 

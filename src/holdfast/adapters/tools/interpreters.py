@@ -1,0 +1,179 @@
+"""
+Programs that run a script which their words name, and what can be known of the script's text.
+
+`script_at` finds the script's word. `why_more` reads the script and says which further files it may
+run: the approver is told, since they are not part of what was approved.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["shell", "python", "other"]
+
+# Letters that change how a script runs, and never what is loaded. Everything else is not followed.
+_FLAGS: dict[str, str] = {"sh": "euxvf", "dash": "euxvf", "bash": "euxvf", "perl": "wWtT", "ruby": "wW"}
+_PYTHON = re.compile(r"python(3(\.[0-9]+)?)?")
+_PYTHON_FLAGS = "BbdEIOPqRsSuv"
+_OTHERS = frozenset({"perl", "ruby", "php", "lua"})
+_SHELLS = frozenset({"sh", "dash", "bash"})
+_SHEBANG = re.compile(rb"#![ \t]*(\S+)(?:[ \t]+(\S+))?[ \t]*(?:\n|\Z)")
+_WHERE_IT_LIES = {
+    "shell": re.compile(r"BASH_SOURCE|\$\{?0(?![0-9])"),
+    "python": re.compile(r"__file__|__spec__|__loader__|argv\[0\]|orig_argv"),
+    "other": re.compile(r"\$0|__FILE__|__DIR__|FindBin|\barg\b"),
+}
+_LOADERS = frozenset(
+    [
+        "builtins",
+        "cffi",
+        "code",
+        "codeop",
+        "ctypes",
+        "dill",
+        "imp",
+        "importlib",
+        "marshal",
+        "multiprocessing",
+        "pickle",
+        "pkgutil",
+        "pty",
+        "runpy",
+        "shelve",
+        "site",
+        "subprocess",
+        "zipimport",
+    ]
+)
+_STARTERS = re.compile(
+    r"__import__|__builtins__|compile|eval|exec\w*|fork\w*|getattr|globals|import_module|locals"
+    r"|popen\w*|posix_spawn\w*|spawn\w*|startfile|system|vars"
+)
+
+
+class ScriptWord(msgspec.Struct, frozen=True):
+    """`index` is the script's place among the words; None: the script is the standard input."""
+
+    kind: Kind
+    index: int | None
+
+
+def script_at(words: tuple[str | None, ...]) -> ScriptWord | str:
+    """
+    Where the script's name stands among an interpreter's words; else why that can't be said.
+
+    >>> script_at(("sh", "-eu", "x.sh", "now"))
+    ScriptWord(kind='shell', index=2)
+    >>> script_at(("python3", "-m", "x"))
+    'python3 -m runs text or modules that no word names as a file'
+    """
+    name = words[0] or ""
+    kind = kind_of(name)
+    if kind is None:
+        return f"{name} is not an interpreter that is followed"
+    index = 1
+    while index < len(words):
+        word = words[index]
+        if word is None:
+            return f"{name} gets a word that the command computes"
+        if word == "-" and kind != "shell":
+            return ScriptWord(kind, None)
+        if word == "-o" and kind == "shell" and words[index + 1 : index + 2] == ("pipefail",):
+            index += 2
+            continue
+        if not word.startswith(("-", "+")):
+            return ScriptWord(kind, index)
+        flags = _PYTHON_FLAGS if kind == "python" else _FLAGS.get(name, "")
+        if kind == "shell" and word == "-s":
+            return ScriptWord(kind, None)
+        if word.startswith("+") or not word[1:] or not set(word[1:]) <= set(flags):
+            return f"{name} {word} runs text or modules that no word names as a file"
+        index += 1
+    return ScriptWord(kind, None)
+
+
+def kind_of(name: str) -> Kind | None:
+    if name in _SHELLS:
+        return "shell"
+    if _PYTHON.fullmatch(name):
+        return "python"
+    return "other" if name in _OTHERS else None
+
+
+def shebang_kind(data: bytes, is_system: Callable[[str], bool]) -> Kind | None:
+    """The kind of a script by its first line; None where it names anything that is not followed."""
+    found = _SHEBANG.match(data)
+    if found is None:
+        return None
+    program, argument = (_text(part) for part in found.groups(default=b""))
+    if program == "/usr/bin/env":
+        return kind_of(argument) if is_system(argument) else None
+    name = program.rpartition("/")[2]
+    kind = kind_of(name)
+    if kind is None or not program.startswith("/") or not is_system(program):
+        return None
+    if argument and (not argument.startswith("-") or isinstance(script_at((name, argument)), str)):
+        return None
+    return kind
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def asks_where_it_lies(kind: Kind, text: str) -> bool:
+    """Such a script would do something else in a copy at another place."""
+    return _WHERE_IT_LIES[kind].search(text) is not None
+
+
+def modules_of(name: str, data: bytes) -> frozenset[str]:
+    """The first part of each module that a file of Python loads; none if it is not Python."""
+    if not name.endswith(".py") and "/" in name:
+        return frozenset()
+    try:
+        tree = ast.parse(data)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(each.name.partition(".")[0] for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+    return frozenset(found)
+
+
+def why_more_python(name: str, text: str, beside: frozenset[str]) -> str | None:
+    """`beside` are the modules of the copied folder. Reads the text, and does not run it."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return f"{name} can't be read as Python"
+    known = sys.stdlib_module_names - _LOADERS | beside
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                modules = [each.name for each in names]
+            case ast.ImportFrom(module=module, level=level, names=names):
+                taken = [each.name for each in names if _STARTERS.fullmatch(each.name) or module == "sys"]
+                if taken:
+                    return f"{name} uses {taken[0]}, which can load or start any file"
+                modules = [] if level else [module or ""]
+            case ast.Name(id=word) | ast.Attribute(attr=word):
+                if _STARTERS.fullmatch(word) or (word == "path" and _is_sys_path(node)):
+                    return f"{name} uses {word}, which can load or start any file"
+                continue
+            case _:
+                continue
+        for each in modules:
+            if each.partition(".")[0] not in known:
+                return f"{name} loads {each}, which can load or start any file"
+    return None
+
+
+def _is_sys_path(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "sys"

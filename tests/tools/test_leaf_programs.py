@@ -1,0 +1,123 @@
+"""The table of leaf programs: a remembered command runs nothing but itself and writes nothing."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.adapters.tools.leaf_commands import why_not_text
+from holdfast.adapters.tools.leaf_table import BUILTINS, LEAVES
+from holdfast.adapters.tools.shell import Shell
+from holdfast.adapters.tools.shell_reading import read_command
+
+HERE = Path(__file__).parent
+# 200 commands that people run every day: `+` can be remembered, `-` is asked each time.
+LINES = (HERE / "everyday_commands.txt").read_text().splitlines()
+EVERYDAY = {line[2:]: line[0] == "+" for line in LINES}
+REMEMBERED = [command for command, can in EVERYDAY.items() if can]
+DOCS = HERE.parents[1] / "docs" / "remembered-commands.md"
+TRACED = ("strace", "-A", "-f", "-qq", "-e", "trace=execve,openat,open,creat,connect", "-o")
+# Read by some program or other from the user's folder or from the current one.
+DOTFILES = (
+    *(".bashrc", ".profile", ".bash_profile", ".inputrc", ".magic", ".jq", ".procps", ".toprc"),
+    *(".gitconfig", ".config/git/config", ".grep", ".dircolors", ".terminfo/d/dumb", ".editrc"),
+    *(".treerc", ".info", ".ignore", ".lesskey", ".colordiffrc", ".netrc", ".curlrc"),
+)
+
+
+def test_how_many_of_200_everyday_commands_can_be_remembered() -> None:
+    """The docs print the figure that this table gives."""
+    found = {command: why_not_text(read_command(command)) is None for command in EVERYDAY}
+    assert found == EVERYDAY
+    assert len(EVERYDAY) == 200
+    figure = f"{len(REMEMBERED)} of {len(EVERYDAY)} everyday commands"
+    sys.stdout.write(figure)
+    assert figure in DOCS.read_text()
+
+
+@pytest.mark.parametrize("command", REMEMBERED)
+def test_each_can_be_remembered_where_its_program_is_installed(place: Any, encode: Any, command: str) -> None:
+    shell = Shell()
+    words = [each.words[0].text or "" for each in read_command(command).subcommands]
+    installed = all(word in BUILTINS or shutil.which(word, path="/usr/bin:/bin") for word in words)
+    binding = shell.bind(shell.validate(encode(command=command)), place.scene())
+    assert binding.readable == installed
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+def test_no_remembered_command_starts_another_program_or_writes_a_file(tmp_path: Path) -> None:
+    """Every one is run for real among files that would steer a program which reads them."""
+    home, workspace = tmp_path / "home", tmp_path / "ws"
+    _plant(home, workspace)
+    skipped = ("tail -f", "sleep", "exit")
+    commands = [each for each in REMEMBERED if not each.startswith(skipped)]
+    trace = tmp_path / "trace"
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8", "TERM": "dumb"}
+    for command in commands:
+        subprocess.run(
+            [*TRACED, str(trace), "/bin/bash", "--noprofile", "--norc", "-c", "--", command],
+            cwd=workspace,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=60,
+            check=False,
+        )
+    lines = trace.read_text(errors="replace").splitlines()
+    started = {found[1] for line in lines if (found := re.search(r'execve\("([^"]+)".*= 0$', line))}
+    names = {path.rpartition("/")[2] for path in started}
+    assert names <= set(LEAVES) | {"find", "sed", "test", "bash"}
+    assert {"ls", "grep", "find", "sort"} <= names
+    assert {path.rpartition("/")[0] for path in started} <= {"/bin", "/usr/bin"}
+    written = [line for line in lines if re.search(r"O_WRONLY|O_RDWR|O_CREAT|creat\(", line)]
+    assert [line for line in written if not re.search(r'"/dev/(null|tty)"', line)] == []
+    assert [line for line in lines if str(home) in line and " = -1 " not in line] == []
+    assert not (tmp_path / "ran").exists()
+
+
+def _plant(home: Path, workspace: Path) -> None:
+    """Files that a program might read unasked, each with an effect if it is run."""
+    evil = f"#!/bin/sh\ntouch {home.parent}/ran\n"
+    names = ("ls", "grep", "sort", "cat", "a.txt", "run.sh")
+    for folder in (home, workspace, workspace / "src", workspace / "sub"):
+        folder.mkdir(exist_ok=True)
+        for name in (*DOTFILES, *names):
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(evil)
+            path.chmod(0o755)
+    for name in ("README.md", "names.txt", "data.csv", "log.txt", "b.txt", "data.bin", "counts.txt"):
+        (workspace / name).write_text("b,2\na,1\n")
+    (workspace / "src" / "app.py").write_text("def main(): ...\n")
+
+
+def test_every_leaf_refuses_an_option_that_is_not_listed() -> None:
+    """Abbreviations of listed long options are options of their own."""
+    for name, leaf in LEAVES.items():
+        for option in leaf.longs | leaf.settings:
+            short = option[:-1]
+            if short and short not in leaf.longs | leaf.settings:
+                assert why_not_text(read_command(f"{name} --{short}")), (name, short)
+                assert why_not_text(read_command(f"{name} --{short}=x")), (name, short)
+        assert why_not_text(read_command(f"{name} --no-such-option")), name
+        assert why_not_text(read_command(f"{name} -@")), name
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes programs of other users below /usr")
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap for a /usr of its own")
+@pytest.mark.parametrize("user", ["root", "nobody"])
+def test_a_program_that_somebody_can_write_is_not_a_leaf(user: str) -> None:
+    """Judged in a process of that user: the file, its folder, a folder above, a link on the way."""
+    judge = "setpriv --reuid=65534 --regid=65534 --clear-groups" if user == "nobody" else ""
+    text = f"/usr/bin/python3 {HERE}/system_path_cases.py make && cd / && "
+    # The case is read from standard input: the other user may not reach the checkout.
+    text += f"{judge} /usr/bin/python3 - judge < /usr/src/cases.py"
+    view = ["--bind", "/", "/", "--tmpfs", "/usr/src"]
+    done = subprocess.run(["bwrap", *view, "--", "/bin/sh", "-c", text], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("judged 12\n", 0), done.stderr

@@ -6,7 +6,19 @@ from pathlib import Path
 
 from tests.cli.conftest import DEADLINE_SECONDS, Cli, Gate, cli
 
-__all__ = ["Cli", "Gate", "cli", "is_alive", "wait_until_gone"]
+__all__ = ["Cli", "Gate", "cli", "is_alive", "process_of", "wait_until_gone"]
+
+
+def process_of(number: str | int, folder: Path) -> int:
+    """The process that works in this folder and calls itself so: an isolated command has numbers of its own."""
+    for entry in Path("/proc").iterdir():
+        try:
+            inside = next(line for line in (entry / "status").read_text().splitlines() if line.startswith("NSpid:")).split()[-1]
+            if inside == str(number).strip() and folder.samefile(entry / "cwd"):
+                return int(entry.name)
+        except (OSError, StopIteration):
+            continue
+    raise AssertionError(f"nobody in {folder} calls itself {number}")
 
 
 def wait_until_gone(pid: int) -> None:

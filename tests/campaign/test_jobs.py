@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast.testing.job_storm import storm
-from tests.campaign.conftest import Cli, Gate, is_alive, wait_until_gone
+from tests.campaign.conftest import Cli, Gate, is_alive, process_of, wait_until_gone
 from tests.campaign.test_attacks import _forged as forged
 
 DIES_BEFORE = """
@@ -133,7 +133,7 @@ def test_killed_after_the_launch_the_job_goes_on_and_is_found_again(cli: Cli, be
     """The process outlives its driver; whoever comes next finds it running, and its end is reported once."""
     approval = asked(cli)
     driver = cli.start("--json", "approvals", "answer", approval["id"], "approve_once", "--as", "alice")
-    command = int(began.hear())
+    command = process_of(began.hear(), cli.cwd)
     driver.kill()
     driver.communicate()
     assert is_alive(command)
@@ -193,7 +193,7 @@ def test_a_supervisor_that_is_killed_leaves_its_job_in_doubt_and_the_command_is_
     del hold
     approval = asked(cli)
     assert cli.answer(approval).code == 0
-    command = int(began.hear())
+    command = process_of(began.hear(), cli.cwd)
     (job,) = of(cli, "job_submitted")
     os.kill(job["process"]["group"], signal.SIGKILL)
     wait_until_gone(job["process"]["group"])
@@ -232,7 +232,7 @@ def test_an_unsealed_session_leaves_its_jobs_behind_ended_and_in_doubt(cli: Cli,
     del hold
     approval = asked(cli)
     assert cli.answer(approval).code == 0
-    command = int(began.hear())
+    command = process_of(began.hear(), cli.cwd)
     (path,) = sorted((cli.home / "sessions" / "ops/api").glob("*.jsonl"))
     path.write_bytes(path.read_bytes().replace(b'"reply":"it runs"', b'"reply":"it RUNS"'))  # after the job's record
     assert cli("resume", "ops/api").code == 4
@@ -249,7 +249,7 @@ def test_a_job_beyond_the_damage_is_ended_and_told_of(cli: Cli, began: Gate, hol
     """Its record is lost with what came after the changed byte; its folder still says whose it is."""
     approval = asked(cli)
     assert cli.answer(approval).code == 0
-    command = int(began.hear())
+    command = process_of(began.hear(), cli.cwd)
     (job,) = of(cli, "job_submitted")
     if end == "has ended":
         hold.say("heard")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast.testing.syscalls import Fault, Said, run
-from tests.campaign.conftest import Cli, Gate, is_alive, wait_until_gone
+from tests.campaign.conftest import Cli, Gate, is_alive, process_of, wait_until_gone
 
 BOT = '''
 from pathlib import Path
@@ -141,7 +141,7 @@ def test_15_killed_while_the_tool_ran(cli: Cli, began: Gate) -> None:
     model = cli.script({"call": [{"tool": "shell", "args": {"command": command}}]}, {"expect": {"last_tool_result_contains": "doubt"}, "say": "told"})
     approval = cli.json("send", "ops/api", "go", "--model", model, "--as", "alice")["approvals"][0]
     driver = cli.start("--json", "approvals", "answer", approval["id"], "approve_once", "--as", "alice")
-    shell, sleeper = map(int, began.hear().split())
+    shell, sleeper = (process_of(each, cli.cwd) for each in began.hear().split())
     driver.kill()
     driver.wait()
     assert (is_alive(shell), is_alive(sleeper)) == (True, True)
@@ -196,7 +196,7 @@ def test_48_stopped_in_the_middle_of_a_tool(cli: Cli, began: Gate) -> None:
     """It ends within a bounded time, ends the group, and the outcome is in doubt."""
     approval = asked(cli, "echo ran >> ran.txt; echo $$ > began; sleep 1000")
     driver = cli.start("--json", "approvals", "answer", approval["id"], "approve_once", "--as", "alice")
-    shell = int(began.hear())
+    shell = process_of(began.hear(), cli.cwd)
     driver.send_signal(signal.SIGTERM)
     _, err = driver.communicate(timeout=100)
     assert "Traceback" not in err

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.campaign.conftest import Gate, wait_until_gone
+from tests.campaign.conftest import Gate, process_of, wait_until_gone
 from tests.cli.conftest import COMMAND, Cli
 
 JOB_FIELDS = {
@@ -160,7 +160,7 @@ def test_a_deleted_sessions_job_is_ended_first(cli: Cli, hold: Gate, damage: byt
     began = Gate(cli.cwd / "began")
     try:
         job = started(cli, "echo $$ > began; read line < hold")
-        command = int(began.hear())
+        command = process_of(began.hear(), cli.cwd)
     finally:
         began.close()
     (path,) = (cli.home / "sessions" / "ops" / "api").glob("*.jsonl")

@@ -119,7 +119,7 @@ class CannotBind(Exception):
 
     def __init__(self, message: str, *, code: str = "cannot_bind") -> None:
         super().__init__(message)
-        self.code = code  # cannot_bind, hard_deny, secret, too_long
+        self.code = code  # cannot_bind, hard_deny, secret, too_long, unconfined, no_network
 
 
 OnOutput = Callable[[bytes], None]

@@ -42,8 +42,8 @@ def lines_of(segments: list[Path], keys: dict[int, bytes], session: str, instanc
 
 def anchor_of(cell: bytes, key: bytes, session: str, instance: str) -> tuple[int, bytes]:
     """(seq, mac) of the newer slot that verifies."""
-    slots = [cell[:256], cell[256:]]
-    genuine = [slot for slot in slots if blake3(slot[:224], key=subkey(key, "anchor", session, instance)).digest() == slot[224:]]
+    slots = [cell[:192], cell[192:384]]
+    genuine = [slot for slot in slots if blake3(slot[:160], key=subkey(key, "anchor", session, instance)).digest() == slot[160:]]
     newest = max(genuine, key=lambda slot: int.from_bytes(slot[8:16], "big"))
     return int.from_bytes(newest[32:40], "big"), newest[56:88]
 

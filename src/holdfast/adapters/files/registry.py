@@ -9,17 +9,19 @@ import contextlib
 import threading
 from bisect import bisect_right
 
-from holdfast.adapters.files.catch_up import Damaged, read_anchor
-from holdfast.adapters.files.paths import walk
+from holdfast.adapters.files.catch_up import Damaged, believable, catch_up, fence_at
+from holdfast.adapters.files.paths import READ_ONLY, walk
 from holdfast.adapters.files.reading import stream
 from holdfast.adapters.files.session_files import SessionFiles
-from holdfast.errors import NewerVersion
+from holdfast.errors import Busy, NewerVersion
 from holdfast.ids import SessionId
+from holdfast.journal.anchor import Anchor
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.fence import Fence
 from holdfast.journal.record import Head, Record
 from holdfast.journal.segment import REPAIRED, is_own
 from holdfast.journal.verify import Damage
+from holdfast.ports.journal_store import Check
 from holdfast.ports.snapshots import Snapshot
 from holdfast.session.home_events import HomeState, SessionCreated, SessionDeleted, decode_home_event
 from holdfast.session.home_snapshot import decode_home_state, encode_home_state
@@ -35,8 +37,8 @@ class _AnotherPast(Exception):
 class Registry:
     """One process's fold of the home's journal."""
 
-    def __init__(self, files: SessionFiles) -> None:
-        self._files = files
+    def __init__(self, files: SessionFiles, writer: str) -> None:
+        self._files, self._writer = files, writer
         self._guard = threading.Lock()
         self.reset()
 
@@ -133,9 +135,33 @@ class Registry:
                 raise
             self._seen = raw
 
+    def _settled_anchor(self) -> Anchor:
+        """
+        The home's head. Slots that do not verify together are judged and written again under the home's write lock.
+
+        That lock is never waited for: whoever looks here may hold a session's.
+        """
+        files = self._files
+        anchor = files.anchor.look_twice(files.keys).settled
+        if anchor is not None:
+            return anchor
+        lock = files.try_locked()
+        if lock is None:
+            raise Busy("the home's journal is being written; what was acknowledged last is not known yet", hint="try again")
+        try:
+            anchor = believable(files.anchor.look(files.keys), self._fence)
+            fence = fence_at(files, lock.fd, anchor)
+            return catch_up(files, lock.fd, fence, Check.SHORT, writer=self._writer, now=fence.at).anchor
+        except OSError as exc:
+            if exc.errno not in READ_ONLY or anchor is None:
+                raise
+            return anchor
+        finally:
+            lock.release()
+
     def _read_to_anchor(self) -> None:
         files, fence = self._files, self._fence
-        anchor = read_anchor(files, fence)
+        anchor = self._settled_anchor()
         if anchor.seq <= fence.seq:
             return
         with walk(files.home, *files.parts) as folder:

@@ -91,7 +91,7 @@ def record_mac(key: bytes, previous: bytes, header: bytes, digest: bytes) -> byt
 
 
 def frame(
-    key: bytes, previous: bytes, record: Draft, *, seq: int, at: int, epoch: int, writer: str, more: bool
+    key: bytes, previous: bytes, record: Draft, *, seq: int, at: int, epoch: int, writer: str, more: bool = False
 ) -> tuple[bytes, Record]:
     """The line of a draft that was checked by `check_draft`, and the record it makes. `more`: its batch goes on."""
     body = record.body

@@ -26,7 +26,7 @@ from holdfast.ports.tools import InvalidArguments
 
 Target = Callable[[bytes], None]
 KEY = b"k" * 32
-_WORDS = (b'{"seq":1,"at":1,"epoch":0,"writer":"w","type":"note","version":1,"digest":"', b'","body":{}', b',"mac":"', b'"}\n')
+_WORDS = (b'{"seq":1,"at":1,"epoch":0,"writer":"w","type":"note","version":1,"more":false,"digest":"', b'","body":{}', b',"mac":"', b'"}\n')
 HTTP_STATUSES = frozenset({200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 423, 429, 431, 503})
 
 

@@ -13,14 +13,14 @@ KEY = bytes(range(32))
 
 
 def line_of(body: bytes = b'{"text":"hello"}', *, seq: int = 7) -> bytes:
-    return frame(KEY, BIRTH_MAC, Draft("note", 1, body), seq=seq, at=1763256543123, epoch=3, writer="w1")[0]
+    return frame(KEY, BIRTH_MAC, Draft("note", 1, body), seq=seq, at=1763256543123, epoch=3, writer="w1", more=False)[0]
 
 
 def test_a_line_is_spelled_as_documented() -> None:
     """The format is a promise to strangers: fields, order, no whitespace."""
     body = b'{"text":"hello"}'
     digest = blake3(body).hexdigest()
-    header = f'{{"seq":7,"at":1763256543123,"epoch":3,"writer":"w1","type":"note","version":1,"digest":"{digest}"'.encode()
+    header = f'{{"seq":7,"at":1763256543123,"epoch":3,"writer":"w1","type":"note","version":1,"more":false,"digest":"{digest}"'.encode()
     mac = blake3(BIRTH_MAC + len(header).to_bytes(4, "big") + header + blake3(body).digest(), key=KEY).hexdigest()
     assert line_of() == header + b',"body":' + body + b',"mac":"' + mac.encode() + b'"}\n'
 
@@ -28,7 +28,7 @@ def test_a_line_is_spelled_as_documented() -> None:
 def test_a_line_is_json_that_any_reader_takes() -> None:
     """`jq` is enough to read a journal."""
     decoded = msgspec.json.decode(line_of())
-    assert list(decoded) == ["seq", "at", "epoch", "writer", "type", "version", "digest", "body", "mac"]
+    assert list(decoded) == ["seq", "at", "epoch", "writer", "type", "version", "more", "digest", "body", "mac"]
     assert decoded["body"] == {"text": "hello"}
 
 

@@ -90,9 +90,7 @@ def record_mac(key: bytes, previous: bytes, header: bytes, digest: bytes) -> byt
     return blake3(b"".join((previous, len(header).to_bytes(4, "big"), header, digest)), key=key).digest()
 
 
-def frame(
-    key: bytes, previous: bytes, record: Draft, *, seq: int, at: int, epoch: int, writer: str, more: bool = False
-) -> tuple[bytes, Record]:
+def frame(key: bytes, previous: bytes, record: Draft, *, seq: int, at: int, epoch: int, writer: str, more: bool = False) -> tuple[bytes, Record]:
     """The line of a draft that was checked by `check_draft`, and the record it makes. `more`: its batch goes on."""
     body = record.body
     digest = blake3(body).digest()

@@ -9,7 +9,7 @@ from holdfast.journal.anchor_cases import CASES, Action, End, Slots, end_of, jud
 
 @pytest.mark.parametrize(("slots", "end"), list(product(Slots, End)))
 def test_every_state_matches_exactly_one_case(slots: Slots, end: End) -> None:
-    assert 1 == sum(slots in case.slots and end in case.ends for case in CASES)
+    assert sum(slots in case.slots and end in case.ends for case in CASES) == 1
     assert judge(slots, end) in CASES
 
 

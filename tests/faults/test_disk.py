@@ -84,6 +84,34 @@ async def test_what_is_said_is_what_is_kept(tmp_path: Path, needs: Callable[[str
     await check(home, lied_to(needs("strace"), home, [f"{call}:error={error}:when={when}"]))
 
 
+LIES = {
+    "short": 40,  # a write that took 40 bytes, as it says; it took none
+    "a slot": 192,
+    "a claim": 64,
+    "a cell": 512,
+    "a note": 0,  # its own length: a write that says all is well
+}
+
+
+def bytes_of_a_note(home: Path) -> int:
+    return max(len(line) for path in (home / "sessions/ops/api").glob("*.jsonl") for line in path.read_bytes().splitlines(keepends=True) if b'"n":5' in line)
+
+
+@pytest.mark.needs_system("strace")
+@pytest.mark.parametrize("when", ["1", "2", "3", "4", "5", "6", "8", "11", "14", "3+4"])
+@pytest.mark.parametrize("lie", LIES)
+@in_loop
+async def test_a_write_that_lies_is_a_failed_one(tmp_path: Path, needs: Callable[[str], str], lie: str, when: str) -> None:
+    """D5: the bytes that are there count, not what the call returned: of segments, slots, claims, births, headers and quarantine."""
+    home = tmp_path / "home"
+    took = LIES[lie]
+    if not took:
+        dry = tmp_path / "dry"
+        assert lied_to(needs("strace"), dry, ["ftruncate:error=EIO:when=1000"])[-1] == "done"
+        took = bytes_of_a_note(dry)
+    await check(home, lied_to(needs("strace"), home, [f"pwrite64:retval={took}:when={when}"]))
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3000)
 @pytest.mark.needs_system("strace")

@@ -94,7 +94,9 @@ LIES = {
 
 
 def bytes_of_a_note(home: Path) -> int:
-    return max(len(line) for path in (home / "sessions/ops/api").glob("*.jsonl") for line in path.read_bytes().splitlines(keepends=True) if b'"n":5' in line)
+    return max(
+        len(line) for path in (home / "sessions/ops/api").glob("*.jsonl") for line in path.read_bytes().splitlines(keepends=True) if b'"n":5' in line
+    )
 
 
 @pytest.mark.needs_system("strace")

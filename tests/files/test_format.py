@@ -35,9 +35,11 @@ def lines_of(segments: list[Path], keys: dict[int, bytes], session: str, instanc
             digest = blake3(body).digest()
             previous = blake3(previous + len(header).to_bytes(4, "big") + header + digest, key=subkey(key, "record", session, instance)).digest()
             assert (mac, fields["digest"], fields["seq"]) == (previous.hex(), digest.hex(), seq + 1)
-            assert fields["more"] is (fields["type"] in {"segment_opened", "segment_closed"} and (number, seq) != (1, 0)), "every append is a batch"
+            if fields["type"] in {"note", "segment_closed"}:
+                assert fields["more"] is (fields["type"] == "segment_closed"), "every append is a batch"
             seq, count = seq + 1, count + 1
         before, old = data, key  # noqa: F841
+    assert fields["more"] is False, "the last batch is whole"
     return count
 
 

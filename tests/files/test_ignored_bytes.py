@@ -76,7 +76,9 @@ async def test_the_bytes_that_a_header_names_may_stand_or_be_gone(files: Any) ->
     assert len(files.segments) == 2
 
 
-@pytest.mark.parametrize("left", [TAIL[:-1], TAIL + b"x", b"X" + TAIL[1:], b"\0" * len(TAIL), TAIL + b"\n"], ids=["less", "more", "other", "zeros", "a line"])
+@pytest.mark.parametrize(
+    "left", [TAIL[:-1], TAIL + b"x", b"X" + TAIL[1:], b"\0" * len(TAIL), TAIL + b"\n"], ids=["less", "more", "other", "zeros", "a line"]
+)
 @in_loop
 async def test_other_bytes_in_their_place_are_broken(files: Any, left: bytes) -> None:
     torn = await torn_and_repaired(files)

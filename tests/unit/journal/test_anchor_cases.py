@@ -1,6 +1,7 @@
 """The table of (slots, journal end): complete, without overlap, and what each letter stands for."""
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -46,3 +47,12 @@ def test_the_named_states(slots: Slots, end: End, action: Action) -> None:
 def test_an_end_is_named_by_three_findings() -> None:
     found = {end_of(reaches=reaches, past=past, torn=torn) for reaches, past, torn in product([True, False], repeat=3)}
     assert found == set(End) - {End.BROKEN}
+
+
+def test_the_documented_table_is_this_one() -> None:
+    """docs/journal-format.md lists every case, word for word."""
+    listed = (Path(__file__).parents[3] / "docs/journal-format.md").read_text()
+    for case in CASES:
+        slots = "; ".join(each.value for each in Slots if each in case.slots)
+        ends = "; ".join(each.value for each in End if each in case.ends)
+        assert f"| {case.letter} | {slots} | {ends} | {case.action.value} | {case.cause} |\n" in listed

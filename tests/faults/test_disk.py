@@ -3,6 +3,7 @@ A disk that refuses: EIO and ENOSPC injected by strace at the Nth write, sync, r
 "not saved" is said only of what is not there, and a second sync that claims success is never believed.
 """
 
+import base64
 import subprocess
 import sys
 from collections.abc import Callable
@@ -136,6 +137,8 @@ async def test_a_sync_that_fails_once_and_then_succeeds_is_not_believed(tmp_path
     assert not lost & set(await found_in(home))
     kept = sorted((home / "quarantine/ops/api").glob("*-failed_batch.json"))
     assert len(kept) == 1
+    lines = base64.b64decode(msgspec.json.decode(kept[0].read_bytes())["base64"]).splitlines()
+    assert {msgspec.json.decode(line)["mac"] for line in lines} == {"0" * 64}, "it can not be put back in the place of what was saved"
     assert len(list((home / "sessions/ops/api").glob("*.jsonl"))) > 1
 
 

@@ -28,6 +28,7 @@ _BODY = b',"body":'
 _MAC = b',"mac":"'
 _END = b'"}\n'
 _TAIL_BYTES = len(_MAC) + 2 * MAC_BYTES + len(_END)
+_SEALED = re.compile(_MAC + b"[0-9a-f]{64}" + _END)  # a body has no newline, so this is the end of a line
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}\Z")  # needs no escaping, so a header has one spelling
 
 
@@ -131,6 +132,11 @@ def read_unverified(line: bytes) -> Record | None:
         return _record(line[:cut], line[start:end], mac, None)
     except (ValueError, RecursionError):
         return None
+
+
+def without_macs(data: bytes) -> bytes:
+    """The same lines, of the same length, that verify nowhere."""
+    return _SEALED.sub(_MAC + b"0" * (2 * MAC_BYTES) + _END, data)
 
 
 def _record(header: bytes, body: bytes, mac: bytes, digest: bytes | None) -> Record | None:

@@ -5,7 +5,7 @@ import pytest
 from blake3 import blake3
 
 from holdfast.errors import Refused
-from holdfast.journal.record import BIRTH_MAC, Draft, believe, check_draft, frame, read_unverified, record_mac, times_of_birth
+from holdfast.journal.record import BIRTH_MAC, Draft, believe, check_draft, frame, read_unverified, record_mac, times_of_birth, without_macs
 from holdfast.journal.segment import closed_draft, repaired_draft
 from holdfast.limits import INTEGER_MAX, RECORD_BYTES_MAX
 
@@ -175,3 +175,14 @@ def test_the_journals_own_records_are_spelled_as_documented() -> None:
     """Part of the format: another version would be unknown to every reader there is."""
     assert closed_draft(3) == Draft("segment_closed", 1, b'{"number":3}')
     assert repaired_draft(7, "q/1") == Draft("tail_repaired", 1, b'{"bytes":7,"quarantine":"q/1"}')
+
+
+def test_a_batch_without_its_macs_verifies_nowhere() -> None:
+    """What failed is kept for people, and is no second history."""
+    lines = [line_of(), line_of(b'{"text":"\\"mac\\":\\"' + b"0a" * 32 + b'"}')]
+    bare = without_macs(b"".join(lines)).splitlines(keepends=True)
+    assert [len(line) for line in bare] == [len(line) for line in lines]
+    for line, whole in zip(bare, lines, strict=True):
+        assert believe(KEY, BIRTH_MAC, whole) is not None
+        assert believe(KEY, BIRTH_MAC, line) is None
+        assert line[:-67] == whole[:-67]

@@ -19,7 +19,7 @@ from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.errors import InDoubt, NotSaved, Refused
 from holdfast.journal.anchor import Anchor
 from holdfast.journal.fence import Fence
-from holdfast.journal.record import Draft, Record, check_draft
+from holdfast.journal.record import Draft, Record, check_draft, without_macs
 from holdfast.journal.verify import Damage
 from holdfast.limits import BATCH_BYTES_MAX
 
@@ -257,6 +257,8 @@ class Batch:
             os.close(fd)
 
     def _keep(self, name: str, offset: int, data: bytes) -> str:
+        """For people, and without its macs: a batch that was not saved must not be put back in the place of one that was."""
+        data = without_macs(data)
         try:
             return self._files.quarantine.keep_cut(FAILED_BATCH, name, offset, data)
         except OSError as exc:

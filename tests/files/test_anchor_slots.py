@@ -305,6 +305,21 @@ async def test_the_homes_own_anchor_follows_the_same_rule(files: Any, forget: st
 
 
 @in_loop
+async def test_a_living_process_misses_what_was_cut_from_the_home(files: Any) -> None:
+    """D4, G3: a process that has not yet read a revocation is not kept from it by cutting it together with its slot."""
+    await files.bear(2)
+    cell, home = Cell(files.path, "_home"), files.path / "home"
+    async with files.store() as here, files.store() as there:
+        await here.seals()
+        await there.create(SessionId("ops/db"), InstanceId("i2"), [], origin="created", by="tests")
+        path = sorted(home.glob("*.jsonl"))[-1]
+        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+        cell.zero_newer()
+        with pytest.raises(Untrusted):
+            await here.seals()
+
+
+@in_loop
 async def test_a_slot_that_could_not_be_written_is_in_doubt_and_then_settled(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed anchor write: nothing is acknowledged, and whoever comes next finds the batch."""
     async with files.store() as store:

@@ -219,7 +219,7 @@ def settled(life: Life, upto: int = 0) -> tuple[list[Record], Untrusted | None]:
     if life.seal is None:
         try:
             settle(life)
-        except CutShort as exc:
+        except Untrusted as exc:
             damage = exc
     records, found = verified(life, life.genesis, upto=max(life.anchor.seq, upto))
     return records, damage or found

@@ -5,7 +5,7 @@ Whole batches past the anchor count from here on; part of a batch at the end was
 """
 
 from holdfast.adapters.inmemory.disk import Life
-from holdfast.errors import CutShort
+from holdfast.errors import BrokenChain, CutShort
 from holdfast.journal.anchor_cases import Action, end_of, judge
 from holdfast.journal.segment import repaired_draft
 from holdfast.journal.verify import doubtful
@@ -46,11 +46,15 @@ def _past_anchor(life: Life) -> list[Record]:
 
 
 def _cut(life: Life, whole: int) -> None:
+    before, last = life.genesis, None
+    while before.seq < whole:
+        record = last = life.read(before)
+        if record is None:  # nothing of ours is written on top of what is not
+            raise BrokenChain(f"record {before.seq + 1} of {life.session} does not verify", at_seq=before.seq, hint=UNSEAL)
+        before = Head(record.seq, record.mac)
     cut = b"".join(entry.header + entry.body + entry.mac for entry in life.entries[whole:])
     life.quarantine.append((TORN_TAIL, cut))
     del life.entries[whole:]
-    last = life.read(Head(whole - 1, life.entries[whole - 2].mac if whole > 1 else life.genesis.mac)) if whole else None
-    before = Head(whole, life.entries[-1].mac) if whole else life.genesis
     at, epoch = (last.at, last.epoch) if last is not None else (0, 0)
     where = f"memory:{life.session}/{life.instance}/quarantine/{len(life.quarantine) - 1}-{TORN_TAIL}"
     entry, record = life.seal_entry(before, repaired_draft(len(cut), where), at=at, epoch=epoch, writer="repair")

@@ -295,7 +295,7 @@ async def test_the_homes_own_anchor_follows_the_same_rule(files: Any, forget: st
         FORGET[forget](cell)
         await journal.append(files.says(2), since=journal.head)  # with the session's lock held, the home's is not waited for
         await store.create(SessionId("ops/db"), InstanceId("i2"), [], origin="created", by="tests")
-    home = sorted((files.path / "home").glob("*.jsonl"))[-1]
+    home = max((files.path / "home").glob("*.jsonl"))
     lines = home.read_bytes().splitlines(keepends=True)
     home.write_bytes(b"".join(lines[:-1]))
     FORGET[forget](cell)
@@ -312,7 +312,7 @@ async def test_a_living_process_misses_what_was_cut_from_the_home(files: Any) ->
     async with files.store() as here, files.store() as there:
         await here.seals()
         await there.create(SessionId("ops/db"), InstanceId("i2"), [], origin="created", by="tests")
-        path = sorted(home.glob("*.jsonl"))[-1]
+        path = max(home.glob("*.jsonl"))
         path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
         cell.zero_newer()
         with pytest.raises(Untrusted):

@@ -87,6 +87,22 @@ async def test_other_bytes_in_their_place_are_broken(files: Any, left: bytes) ->
     assert await verdicts(files) == ("broken", "broken")
 
 
+OPEN = """
+import asyncio, pathlib, sys
+from holdfast.adapters.files import FileStore
+
+async def main():
+    await (await FileStore.open(pathlib.Path(sys.argv[1]))).open("ops/api")
+
+asyncio.run(main())
+"""
+
+
+def killed_before_truncating(strace: str, home: Path, segment: Path) -> int:
+    command = [strace, "-f", "-qq", "-o", "/dev/null", "-P", str(segment), "-e", "trace=ftruncate", "-e", "inject=ftruncate:signal=SIGKILL:when=1"]
+    return subprocess.run([*command, sys.executable, "-c", OPEN, str(home)], capture_output=True, timeout=100, check=False).returncode
+
+
 @pytest.mark.needs_system("strace")
 @in_loop
 async def test_killed_between_the_new_segment_and_the_truncation(files: Any, needs: Callable[[str], str]) -> None:
@@ -94,17 +110,7 @@ async def test_killed_between_the_new_segment_and_the_truncation(files: Any, nee
     await files.bear(3)
     with files.segments[0].open("ab") as file:
         file.write(TAIL)
-    program = (
-        "import asyncio, pathlib, sys\n"
-        "from holdfast.adapters.files import FileStore\n"
-        "async def main():\n"
-        "    await (await FileStore.open(pathlib.Path(sys.argv[1]))).open('ops/api')\n"
-        "asyncio.run(main())\n"
-    )
-    command = [needs("strace"), "-f", "-qq", "-o", "/dev/null", "-P", str(files.segments[0])]
-    command += ["-e", "trace=ftruncate", "-e", "inject=ftruncate:signal=SIGKILL:when=1"]
-    done = subprocess.run([*command, sys.executable, "-c", program, str(files.path)], capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode != 0
+    assert killed_before_truncating(needs("strace"), files.path, files.segments[0]) != 0
     assert len(files.segments) == 2
     assert files.segments[0].read_bytes().endswith(TAIL), "it was killed before the truncation"
     assert await verdicts(files) == ("holds", None)

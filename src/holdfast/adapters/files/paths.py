@@ -135,7 +135,7 @@ def write_all(fd: int, data: bytes, offset: int) -> None:
     if written != len(data):
         os.pwrite(fd, data[written:], offset + written)  # only to learn why: a full disk says so now
         raise OSError(errno.EIO, f"a write of {len(data)} bytes took {written}")
-    if read_at(fd, offset, len(data)) != data:
+    if os.pread(fd, len(data), offset) != data and read_at(fd, offset, len(data)) != data:  # a long one may take several reads
         raise OSError(errno.EIO, f"a write of {len(data)} bytes is not what can be read back")
 
 

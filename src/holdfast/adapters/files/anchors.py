@@ -161,6 +161,11 @@ class AnchorCell:
             look = self.look(keys)
         return look
 
+    def was_settled(self, raw: bytes) -> bool:
+        """Are these the bytes of the last look, and did both slots verify together?"""
+        seen, look = self._seen
+        return raw == seen and look.slots is Slots.SETTLED
+
     def read(self, keys: Keyring) -> Anchor | None:
         """The head, if both slots say so together; None: look again under the write lock."""
         return self.look(keys).settled

@@ -7,9 +7,11 @@ given another life by anyone is refused from then on. An opening verifies every 
 
 import contextlib
 import threading
+import time
 from bisect import bisect_right
 
 from holdfast.adapters.files.catch_up import Damaged, believable, catch_up, fence_at
+from holdfast.adapters.files.locks import FolderLock
 from holdfast.adapters.files.paths import READ_ONLY, walk
 from holdfast.adapters.files.reading import stream
 from holdfast.adapters.files.session_files import SessionFiles
@@ -27,6 +29,7 @@ from holdfast.session.home_events import HomeState, SessionCreated, SessionDelet
 from holdfast.session.home_snapshot import decode_home_state, encode_home_state
 
 SNAPSHOT_EVERY = 2000  # records: folding fewer takes less time than anyone notices
+_PAUSES_SECONDS = (0.001, 0.004, 0.016, 0.064, 0.256)  # for a writer that was stopped in mid write of the home's slot
 _SNAPSHOT_SHARE = 8  # and an eighth of all: so that what a birth costs does not grow with how many there were
 
 
@@ -129,25 +132,33 @@ class Registry:
             try:
                 self._read_to_anchor()
             except BaseException as exc:
-                if not isinstance(exc, Damaged | KeyMissing | NewerVersion | OSError):
+                if not isinstance(exc, Damaged | KeyMissing | NewerVersion | Busy | OSError):
                     # Ctrl-C or no memory in the middle of it: records may have been read and not folded, so the next look begins anew.
                     self.reset()
                 raise
-            self._seen = raw
+            # A cell that had to be settled is looked at again: only bytes that say all by themselves are known by themselves.
+            self._seen = raw if self._files.anchor.was_settled(raw) else b""
 
     def _settled_anchor(self) -> Anchor:
         """
         The home's head. Slots that do not verify together are judged and written again under the home's write lock.
 
-        That lock is never waited for: whoever looks here may hold a session's.
+        That lock is never waited for, since the caller may hold a session's: whoever has it writes the slot, and a few more looks show that.
         """
         files = self._files
-        anchor = files.anchor.look_twice(files.keys).settled
-        if anchor is not None:
-            return anchor
-        lock = files.try_locked()
-        if lock is None:
-            raise Busy("the home's journal is being written; what was acknowledged last is not known yet", hint="try again")
+        for pause in _PAUSES_SECONDS:
+            anchor = files.anchor.look_twice(files.keys).settled
+            if anchor is not None:
+                return anchor
+            lock = files.try_locked()
+            if lock is not None:
+                return self._settle(lock)
+            time.sleep(pause)
+        raise Busy("the home's journal is being written; what was acknowledged last is not known yet", hint="try again")
+
+    def _settle(self, lock: FolderLock) -> Anchor:
+        """With the home's write lock, which is released afterwards."""
+        files, anchor = self._files, None
         try:
             anchor = believable(files.anchor.look(files.keys), self._fence)
             fence = fence_at(files, lock.fd, anchor)

@@ -119,3 +119,32 @@ async def test_killed_between_the_new_segment_and_the_truncation(files: Any, nee
         await (await store.open(OPS)).load(records.append)
         assert [record.type for record in records].count("tail_repaired") == 1
         assert files.of(records) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("half", [b"", b'{"seq":'], ids=["empty", "begun"])
+@in_loop
+async def test_a_segment_whose_birth_was_torn_is_replaced_with_the_closing_record_before_it(files: Any, half: bytes) -> None:
+    """5.4: a closing record's batch goes on in a segment that is not there: both are cut, kept and said. Half a line before it is nobody's crash."""
+    await files.bear(30, segment_bytes=4096)
+    async with files.store(segment_bytes=4096) as store:
+        journal = await store.open(OPS)
+        number, before = 30, len(files.segments)
+        anchors, cell = files.path / "anchors/0000.anchors", b""
+        while len(files.segments) == before:
+            cell = anchors.read_bytes()
+            await journal.append(files.says(number), since=journal.head)
+            number += 1
+    *_, closed, last = files.segments
+    assert closed.read_bytes().splitlines()[-1].find(b'"segment_closed"') > 0
+    last.write_bytes(half)
+    anchors.write_bytes(cell)
+    async with files.store(segment_bytes=4096) as store:
+        assert (await store.verify_session(OPS)).verdict == "torn_tail"
+        journal = await store.open(OPS)
+        assert journal.sealed is None
+        assert await files.numbers(journal) == list(range(number - 1))
+        assert (await store.verify_session(OPS)).verdict == "holds"
+    assert not closed.read_bytes().splitlines()[-1].find(b'"segment_closed"') > 0
+    with closed.open("ab") as file:
+        file.write(b"half")
+    assert await verdicts(files) == ("broken", "broken")

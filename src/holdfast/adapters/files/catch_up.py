@@ -196,6 +196,8 @@ def read_on(files: SessionFiles, folder: int, fence: Fence, check: Check, anchor
             pieces.append(_Piece(fence.number, before.offset, data[: fed.taken]))
         rest = data[fed.taken :]
         if closing is None:
+            if has_next and rest:
+                raise _broken(fence, "the line does not verify")
             stray = _read_stray(files, folder, fence) if has_next else None
             _check_end(before, fence, fed, rest, anchor, size)
             whole = fed.taken if not fence.goes_on else (fed.ends[-1].offset - before.offset if fed.ends else 0)

@@ -3,6 +3,7 @@ A disk that refuses: EIO and ENOSPC injected by strace at the Nth write, sync, r
 "not saved" is said only of what is not there, and a second sync that claims success is never believed.
 """
 
+import base64
 import subprocess
 import sys
 from collections.abc import Callable
@@ -84,6 +85,36 @@ async def test_what_is_said_is_what_is_kept(tmp_path: Path, needs: Callable[[str
     await check(home, lied_to(needs("strace"), home, [f"{call}:error={error}:when={when}"]))
 
 
+LIES = {
+    "short": 40,  # a write that took 40 bytes, as it says; it took none
+    "a slot": 192,
+    "a claim": 64,
+    "a cell": 512,
+    "a note": 0,  # its own length: a write that says all is well
+}
+
+
+def bytes_of_a_note(home: Path) -> int:
+    return max(
+        len(line) for path in (home / "sessions/ops/api").glob("*.jsonl") for line in path.read_bytes().splitlines(keepends=True) if b'"n":5' in line
+    )
+
+
+@pytest.mark.needs_system("strace")
+@pytest.mark.parametrize("when", ["1", "2", "3", "4", "5", "6", "8", "11", "14", "3+4"])
+@pytest.mark.parametrize("lie", LIES)
+@in_loop
+async def test_a_write_that_lies_is_a_failed_one(tmp_path: Path, needs: Callable[[str], str], lie: str, when: str) -> None:
+    """D5: the bytes that are there count, not what the call returned: of segments, slots, claims, births, headers and quarantine."""
+    home = tmp_path / "home"
+    took = LIES[lie]
+    if not took:
+        dry = tmp_path / "dry"
+        assert lied_to(needs("strace"), dry, ["ftruncate:error=EIO:when=1000"])[-1] == "done"
+        took = bytes_of_a_note(dry)
+    await check(home, lied_to(needs("strace"), home, [f"pwrite64:retval={took}:when={when}"]))
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3000)
 @pytest.mark.needs_system("strace")
@@ -106,6 +137,8 @@ async def test_a_sync_that_fails_once_and_then_succeeds_is_not_believed(tmp_path
     assert not lost & set(await found_in(home))
     kept = sorted((home / "quarantine/ops/api").glob("*-failed_batch.json"))
     assert len(kept) == 1
+    lines = base64.b64decode(msgspec.json.decode(kept[0].read_bytes())["base64"]).splitlines()
+    assert {msgspec.json.decode(line)["mac"] for line in lines} == {"0" * 64}, "it can not be put back in the place of what was saved"
     assert len(list((home / "sessions/ops/api").glob("*.jsonl"))) > 1
 
 

@@ -35,17 +35,22 @@ def lines_of(segments: list[Path], keys: dict[int, bytes], session: str, instanc
             digest = blake3(body).digest()
             previous = blake3(previous + len(header).to_bytes(4, "big") + header + digest, key=subkey(key, "record", session, instance)).digest()
             assert (mac, fields["digest"], fields["seq"]) == (previous.hex(), digest.hex(), seq + 1)
+            if fields["type"] in {"note", "segment_closed"}:
+                assert fields["more"] is (fields["type"] == "segment_closed"), "every append is a batch"
             seq, count = seq + 1, count + 1
         before, old = data, key  # noqa: F841
+    assert fields["more"] is False, "the last batch is whole"
     return count
 
 
 def anchor_of(cell: bytes, key: bytes, session: str, instance: str) -> tuple[int, bytes]:
-    """(seq, mac) of the newer slot that verifies."""
-    slots = [cell[:256], cell[256:]]
-    genuine = [slot for slot in slots if blake3(slot[:224], key=subkey(key, "anchor", session, instance)).digest() == slot[224:]]
-    newest = max(genuine, key=lambda slot: int.from_bytes(slot[8:16], "big"))
-    return int.from_bytes(newest[32:40], "big"), newest[56:88]
+    """(seq, mac) of the newer slot; both verify, in their own places, and are one apart."""
+    slots = [cell[:192], cell[192:384]]
+    assert all(blake3(slot[:160], key=subkey(key, "anchor", session, instance)).digest() == slot[160:] for slot in slots)
+    even, odd = (int.from_bytes(slot[8:16], "big") for slot in slots)
+    assert (even % 2, odd % 2, abs(even - odd)) == (0, 1, 1)
+    newest = slots[odd > even]
+    return int.from_bytes(newest[32:40], "big"), newest[48:80]
 
 
 @in_loop

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.files import FileStore
+from holdfast.adapters.files import FileStore, paths
 from holdfast.adapters.files.filesystems import UNSAFE, filesystem_magic
 from holdfast.errors import CutShort, HoldfastError, Refused, Unusable
 from holdfast.ids import InstanceId, SessionId
@@ -314,3 +314,27 @@ async def test_a_full_table_of_descriptors_is_busy_and_passes(files: Any) -> Non
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         await journal.append(files.says(1), since=journal.head)
         assert await files.numbers(journal) == [0, 1]
+
+
+@pytest.mark.parametrize("then", ["it would go on", "the disk is full"])
+def test_a_short_write_is_never_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
+    """D5: a failed batch, whatever the second half would do; and a full disk is said to be full, since the reserve is for that."""
+    real, calls = os.pwrite, []
+
+    def short(fd: int, data: bytes, offset: int) -> int:
+        calls.append(len(data))
+        if len(calls) == 1:
+            return real(fd, data[:40], offset)
+        if then == "the disk is full":
+            raise OSError(errno.ENOSPC, "no space left")
+        return real(fd, data, offset)
+
+    fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT, 0o600)
+    monkeypatch.setattr(os, "pwrite", short)
+    try:
+        with pytest.raises(OSError, match="took 40" if then == "it would go on" else "no space") as caught:
+            paths.write_all(fd, b"x" * 100, 0)
+    finally:
+        os.close(fd)
+    assert caught.value.errno == (errno.EIO if then == "it would go on" else errno.ENOSPC)
+    assert calls == [100, 60]

@@ -173,7 +173,7 @@ def files_stage(tmp_path: Path) -> Stage:
 
 
 def old_record(seq: int, type_: str, body: dict[str, Any]) -> bytes:
-    header = {"seq": seq, "at": 1, "epoch": 0, "writer": "w", "type": type_, "version": 1, "digest": "0" * 64}
+    header = {"seq": seq, "at": 1, "epoch": 0, "writer": "w", "type": type_, "version": 1, "more": False, "digest": "0" * 64}
     head = json.dumps(header, separators=(",", ":"))[:-1]
     return f'{head},"body":{json.dumps(body, separators=(",", ":"))},"mac":"{"0" * 64}"}}'.encode()
 

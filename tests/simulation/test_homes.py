@@ -25,7 +25,7 @@ from holdfast.runtime.attempt import As
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.service import Service
 from holdfast.session import decide as deciding
-from holdfast.session import decide_answers, decide_inputs, decide_jobs, decide_memory, decide_reminders
+from holdfast.session import decide_answers, decide_inputs, decide_jobs, decide_memory
 from holdfast.session.authority import Principal
 from holdfast.session.codec import encode
 from holdfast.session.commands import EndJob
@@ -159,7 +159,7 @@ def test_answers_that_nobody_checks_are_seen(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_driver_that_writes_on_after_its_claim_was_taken_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the comparison of epochs in every append."""
     monkeypatch.setattr(InMemoryJournal, "_drives", lambda *_: True)
-    assert red(24) == "C1"
+    assert red(29) == "C1"
 
 
 def test_an_approval_that_is_answered_twice_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,12 +182,6 @@ def test_a_delegate_with_more_authority_than_its_parent_is_seen(monkeypatch: pyt
 
     monkeypatch.setattr(delegating, "handed_down", more)
     assert red(25) == "A4"
-
-
-def test_a_reminder_that_fires_again_after_a_crash_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the key by which an input is known that was kept alone."""
-    monkeypatch.setattr(decide_reminders, "dedup_key", lambda *_: "another")
-    assert red(149) == "D2"
 
 
 def test_a_reminder_fired_by_everybody_who_finds_it_due_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

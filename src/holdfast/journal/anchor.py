@@ -1,11 +1,15 @@
 """
 The anchor: a journal's head, kept elsewhere, so that a journal that was cut short is noticed.
 
-Two slots of 256 bytes, written in turn: a torn write costs the newer one at most. The anchor may lag behind the journal after a
-power cut, it never leads. All numbers are big endian:
+A cell of 512 bytes, which is one sector of a disk: two slots of 192 bytes, then two claims of 64 bytes. A slot moves only with records: each
+batch writes one, in turn, so the newer one is exactly one batch ahead of the other. It counts only in its own place (counter mod 2). A claim
+holds the newest driver's epoch, in turn by the epoch. All numbers are big endian:
 
-    0 "HFA1"   4 generation u32   8 counter u64   16 segment u64   24 length u64   32 seq u64   40 at u64   48 epoch u64
-    56 head's mac (32)   88 zeros   224 keyed BLAKE3 of bytes 0-223 (32)
+    slot   0 "HFA1"   4 generation u32   8 counter u64   16 segment u64   24 length u64   32 seq u64   40 at u64   48 head's mac (32)
+           80 zeros   160 keyed BLAKE3 of bytes 0-159 (32)
+    claim  0 "HFE1"   4 generation u32   8 epoch u64   16 zeros   32 keyed BLAKE3 of bytes 0-31 (32)
+
+What the slots and the journal's end say together is judged in anchor_cases.py.
 """
 
 import struct
@@ -15,77 +19,145 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from holdfast.ids import InstanceId, SessionId
+from holdfast.journal.anchor_cases import Slots
 from holdfast.journal.chain import KeyMissing, Keyring, subkey
 
-SLOT_BYTES = 256
-ANCHOR_BYTES = 2 * SLOT_BYTES
+SLOT_BYTES = 192
+CLAIM_BYTES = 64
+CLAIMS_OFFSET = 2 * SLOT_BYTES
+ANCHOR_BYTES = 2 * SLOT_BYTES + 2 * CLAIM_BYTES
 MAGIC = b"HFA1"
+CLAIM_MAGIC = b"HFE1"
 
-_FIELDS = struct.Struct(">4sIQQQQQQ32s136x")
-_MACED = _FIELDS.size
+_SLOT = struct.Struct(">4sIQQQQQ32s80x")
+_CLAIM = struct.Struct(">4sIQ16x")
 _GENERATION, _COUNTER, _SEQ = slice(4, 8), slice(8, 16), slice(32, 40)  # where a list of many looks, without taking the rest apart
 
 
 class Anchor(NamedTuple):
     generation: int
-    counter: int  # grows with every write of the anchor; its parity is the slot
+    counter: int  # grows by one with every batch; its parity is the slot's place
     segment: int
     length: int  # durable bytes of that segment
     seq: int
     at: int
-    epoch: int  # the newest driver's, even before it has written anything
+    epoch: int  # the newest driver's, even before it has written anything; kept in a claim, not in a slot
     mac: bytes
 
 
+class Look(NamedTuple):
+    """What a cell's bytes say."""
+
+    slots: Slots
+    anchor: Anchor | None  # the newest slot that verifies in its own place
+    missing: KeyMissing | None = None  # a slot names a key that we do not have
+
+    @property
+    def settled(self) -> Anchor | None:
+        """The head, if both slots say so together. None: look again under the write lock."""
+        return self.anchor if self.slots is Slots.SETTLED else None
+
+
+NOTHING_SEEN = Look(Slots.NONE, None)
+
+
 def encode_slot(anchor: Anchor, keys: Keyring) -> bytes:
-    fields = _FIELDS.pack(MAGIC, *anchor)
-    return fields + blake3(fields, key=keys.get(anchor.generation).anchor).digest()
+    generation, counter, segment, length, seq, at, _, mac = anchor
+    fields = _SLOT.pack(MAGIC, generation, counter, segment, length, seq, at, mac)
+    return fields + blake3(fields, key=keys.get(generation).anchor).digest()
+
+
+def encode_claim(epoch: int, generation: int, keys: Keyring) -> bytes:
+    fields = _CLAIM.pack(CLAIM_MAGIC, generation, epoch)
+    return fields + blake3(fields, key=keys.get(generation).anchor).digest()
+
+
+def encode_newborn(anchor: Anchor, keys: Keyring) -> bytes:
+    """A whole cell, as creation writes it: both slots name the same head, and the claim says that nobody has driven it yet."""
+    slots = [encode_slot(anchor._replace(counter=counter), keys) for counter in (0, 1)]
+    return b"".join((*slots, encode_claim(0, anchor.generation, keys), bytes(CLAIM_BYTES)))
 
 
 def slot_offset(counter: int) -> int:
     return SLOT_BYTES * (counter % 2)
 
 
-def decode_anchor(data: bytes, keys: Keyring) -> Anchor | None:
-    """The newer of the slots that verify; None when neither does. `KeyMissing` when that is for want of a key."""
-    found: list[Anchor] = []
+def claim_offset(epoch: int) -> int:
+    return CLAIMS_OFFSET + CLAIM_BYTES * (epoch % 2)
+
+
+def look_at(data: bytes, keys: Keyring) -> Look:
+    """What both slots and both claims say. Nothing is accused here: a reader without the lock may have met a writer."""
     missing: KeyMissing | None = None
-    for slot in (data[:SLOT_BYTES], data[SLOT_BYTES:]):
+    found: list[Anchor] = []
+    epochs = [epoch for place in (0, 1) if (epoch := _epoch(data, place, keys)) is not None]
+    for place in (0, 1):
         try:
-            anchor = _decode_slot(slot, keys)
+            slot = _slot(data, place, keys)
         except KeyMissing as exc:
             missing = exc
         else:
-            found += [anchor] if anchor else []
-    if missing is not None and not found:
-        raise missing
-    return max(found, key=lambda slot: slot.counter, default=None)
+            found += [slot] if slot else []
+    if not found or not epochs:
+        return Look(Slots.NONE, None, missing)
+    newest = max(found, key=lambda slot: slot.counter)._replace(epoch=max(epochs))
+    if len(found) == 1:
+        return Look(Slots.ONE, newest, missing)
+    is_pair = abs(found[0].counter - found[1].counter) == 1
+    return Look(Slots.SETTLED if is_pair else Slots.APART, newest)
 
 
 def acknowledged_seq(data: bytes, keys: Mapping[int, bytes], session: SessionId, instance: InstanceId) -> int | None:
     """
-    The number of the last acknowledged record, and nothing else: for lists of many sessions. None when no slot verifies.
+    The number of the last acknowledged record, and nothing else: for lists of many sessions. None unless both slots verify, one apart.
 
-    The slot that claims to be newer is looked at first, and only its key is derived; the other only if that one does not verify.
+    Each key is derived once: the two slots of a cell nearly always have the same.
     """
-    newer, older = data[:SLOT_BYTES], data[SLOT_BYTES:]
-    if older[_COUNTER] > newer[_COUNTER] and older.startswith(MAGIC):
-        newer, older = older, newer
-    for slot in (newer, older):
-        if len(slot) == SLOT_BYTES and slot.startswith(MAGIC):
-            key = keys.get(int.from_bytes(slot[_GENERATION], "big"))
-            if key is not None and blake3(slot[:_MACED], key=subkey(key, "anchor", session, instance)).digest() == slot[_MACED:]:
-                return int.from_bytes(slot[_SEQ], "big")
-    return None
+    counters: list[int] = []
+    derived: dict[bytes, bytes] = {}
+    for place in (0, 1):
+        slot = data[place * SLOT_BYTES : (place + 1) * SLOT_BYTES]
+        counter = int.from_bytes(slot[_COUNTER], "big")
+        if len(slot) != SLOT_BYTES or not slot.startswith(MAGIC) or counter % 2 != place:
+            return None
+        named = slot[_GENERATION]
+        if named not in derived:
+            key = keys.get(int.from_bytes(named, "big"))
+            if key is None:
+                return None
+            derived[named] = subkey(key, "anchor", session, instance)
+        if blake3(slot[: _SLOT.size], key=derived[named]).digest() != slot[_SLOT.size :]:
+            return None
+        counters.append(counter)
+    if abs(counters[0] - counters[1]) != 1:
+        return None
+    newest = SLOT_BYTES * (counters[1] > counters[0])
+    return int.from_bytes(data[newest : newest + SLOT_BYTES][_SEQ], "big")
 
 
-def _decode_slot(data: bytes, keys: Keyring) -> Anchor | None:
-    if len(data) != SLOT_BYTES:
+def _slot(data: bytes, place: int, keys: Keyring) -> Anchor | None:
+    """One slot, if it verifies in its own place. A slot that was copied over its neighbour has the wrong parity."""
+    slot = data[place * SLOT_BYTES : (place + 1) * SLOT_BYTES]
+    if len(slot) != SLOT_BYTES:
         return None
-    magic, *fields = _FIELDS.unpack_from(data)
-    if magic != MAGIC:
+    magic, generation, counter, segment, length, seq, at, mac = _SLOT.unpack_from(slot)
+    if magic != MAGIC or counter % 2 != place:
         return None
-    key = keys.get(fields[0]).anchor
-    if blake3(data[:_MACED], key=key).digest() != data[_MACED:]:
+    if blake3(slot[: _SLOT.size], key=keys.get(generation).anchor).digest() != slot[_SLOT.size :]:
         return None
-    return Anchor(*fields)
+    return Anchor(generation, counter, segment, length, seq, at, 0, mac)
+
+
+def _epoch(data: bytes, place: int, keys: Keyring) -> int | None:
+    start = CLAIMS_OFFSET + place * CLAIM_BYTES
+    claim = data[start : start + CLAIM_BYTES]
+    if len(claim) != CLAIM_BYTES:
+        return None
+    magic, generation, epoch = _CLAIM.unpack_from(claim)
+    if magic != CLAIM_MAGIC or epoch % 2 != place:
+        return None
+    try:
+        key = keys.get(generation).anchor
+    except KeyMissing:
+        return None
+    return int(epoch) if blake3(claim[: _CLAIM.size], key=key).digest() == claim[_CLAIM.size :] else None

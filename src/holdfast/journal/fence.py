@@ -18,6 +18,7 @@ from holdfast.journal.segment import (
     CLOSED,
     FORMAT,
     OPENED,
+    Ignored,
     Previous,
     SegmentKey,
     SegmentOpened,
@@ -29,6 +30,15 @@ from holdfast.journal.segment import (
 )
 
 
+class End(NamedTuple):
+    """The end of a whole batch: where it lies, and its last record."""
+
+    generation: int
+    number: int
+    offset: int
+    record: Record
+
+
 class Fed(NamedTuple):
     """What came of feeding bytes: the records that verified, and how many bytes they were."""
 
@@ -36,6 +46,8 @@ class Fed(NamedTuple):
     taken: int
     bad_line: bool
     """A whole line stands at `taken` that does not verify. If False, what is left has no newline."""
+    ends: tuple[End, ...]
+    """Of the last two batches that ended in these bytes, oldest first."""
 
 
 class Fence:
@@ -49,6 +61,8 @@ class Fence:
         self.mac = BIRTH_MAC
         self.at = 0
         self.epoch = 0
+        # The last record says that its batch goes on: what stands here is not whole yet.
+        self.goes_on = False
         self.where: Where = "start"
         # Known for a segment that we come to from the one before; a reader that starts here takes the header's word, which is MACed.
         self.previous: Previous | None = None
@@ -73,22 +87,25 @@ class Fence:
     def feed(self, data: bytes) -> Fed:
         """Verify whole lines from `data`, which stands at `offset`, and move over them."""
         records: list[Record] = []
+        before_last: End | None = None
+        last: End | None = None
         start = 0
         while True:
             end = data.find(b"\n", start) + 1
-            if end == 0:
-                return self._fed(data, records, start, bad_line=False)
-            record = self._believe(data[start:end])
+            record = self._believe(data[start:end]) if end else None
             if record is None:
-                return self._fed(data, records, start, bad_line=True)
+                ends = tuple(each for each in (before_last, last) if each is not None)
+                return self._fed(data, records, start, ends, bad_line=end != 0)
             records.append(record)
             start = end
+            if not record.more:
+                before_last, last = last, End(self.generation, self.number, self.offset + end, record)
 
-    def _fed(self, data: bytes, records: list[Record], taken: int, *, bad_line: bool) -> Fed:
+    def _fed(self, data: bytes, records: list[Record], taken: int, ends: tuple[End, ...], *, bad_line: bool) -> Fed:
         if taken:
             self._hasher.update(data if taken == len(data) else data[:taken])
             self.offset += taken
-        return Fed(records, taken, bad_line)
+        return Fed(records, taken, bad_line, ends)
 
     def _believe(self, line: bytes) -> Record | None:
         if self.where == "middle" and self._subkeys is not None:
@@ -132,24 +149,35 @@ class Fence:
         mine = (self.session, self.instance, self.number)
         if (opened.session, opened.instance, opened.number) != mine or (opened.previous is None) != (self.number == 1):
             return False
-        return not self.came_from_before or opened.previous == self.previous
+        if not self.came_from_before or opened.previous is None:
+            return True
+        return opened.previous.is_same_segment(self.previous)
 
     def _move(self, record: Record) -> None:
-        self.seq, self.mac, self.at, self.epoch = record.seq, record.mac, record.at, record.epoch
+        self.seq, self.mac, self.at, self.epoch, self.goes_on = record.seq, record.mac, record.at, record.epoch, record.more
 
-    def enter_next(self) -> None:
-        """Leave the active segment as it is: its next is expected to name exactly this position."""
-        self.previous = self.closing()
+    def enter_next(self, ignored: bytes = b"") -> None:
+        """
+        Leave the active segment as it is: its next is expected to name exactly this position.
+
+        `ignored` stands past it now, and is about to be truncated: the next header says so.
+        """
+        self.previous = self.closing(ignored)
         self.number += 1
         self.offset = 0
         self.where = "start"
         self.came_from_before = True
 
-    def closing(self) -> Previous | None:
+    def closing(self, ignored: bytes = b"") -> Previous | None:
         """What the next segment's header says of this one."""
         if self._subkeys is None:
             return None
-        return Previous(number=self.number, length=self.offset, mac=self.mac.hex(), digest=self._hasher.hexdigest())
+        named = Ignored(len(ignored), blake3(ignored, key=self._subkeys.segment).hexdigest()) if ignored else None
+        return Previous(number=self.number, length=self.offset, mac=self.mac.hex(), digest=self._hasher.hexdigest(), ignored=named)
+
+    def may_be_followed_by(self, excess: bytes, previous: Previous) -> bool:
+        """Does the next segment's header, which the chain has yet to confirm, name these bytes past our position?"""
+        return self._subkeys is not None and previous.allows(excess, self._subkeys.segment)
 
     def copy(self) -> "Fence":
         """Another reader at the same place, which moves on its own."""
@@ -164,26 +192,31 @@ class Fence:
 
     # --- writing: a fence is moved over lines that it framed itself --------------------------------------------------
 
-    def write(self, draft: Draft, *, at: int, epoch: int, writer: str) -> tuple[bytes, Record]:
-        """Frame one record at this position and move over it. For a copy: the true fence moves when the bytes are durable."""
+    def write(self, draft: Draft, *, at: int, epoch: int, writer: str, more: bool = False) -> tuple[bytes, Record]:
+        """
+        Frame one record at this position and move over it. For a copy: the true fence moves when the bytes are durable.
+
+        `more`: its batch goes on with the next record that is written here.
+        """
         if self._subkeys is None or self.where != "middle":
             raise InvariantBroken("a record was to be framed outside a segment")
-        line, record = frame(self._subkeys.record, self.mac, draft, seq=self.seq + 1, at=at, epoch=epoch, writer=writer)
+        line, record = frame(self._subkeys.record, self.mac, draft, seq=self.seq + 1, at=at, epoch=epoch, writer=writer, more=more)
         self._hasher.update(line)
         self.offset += len(line)
         self._move(record)
         return line, record
 
     def frame(self, drafts: Sequence[Draft], *, at: int, epoch: int, writer: str) -> tuple[bytes, list[Record]]:
-        """The lines of these records at this position, which is not moved: `move_over` does, once they are durable."""
+        """The lines of these records, one batch, at this position, which is not moved: `move_over` does, once they are durable."""
         if self._subkeys is None or self.where != "middle":
             raise InvariantBroken("a record was to be framed outside a segment")
         key, mac, seq = self._subkeys.record, self.mac, self.seq
         lines: list[bytes] = []
         records: list[Record] = []
+        last = self.seq + len(drafts)
         for draft in drafts:
             seq += 1
-            line, record = frame(key, mac, draft, seq=seq, at=at, epoch=epoch, writer=writer)
+            line, record = frame(key, mac, draft, seq=seq, at=at, epoch=epoch, writer=writer, more=seq != last)
             mac = record.mac
             lines.append(line)
             records.append(record)
@@ -196,13 +229,13 @@ class Fence:
         self._move(last)
 
     def close_segment(self, *, at: int, writer: str) -> bytes:
-        """The closing line of a full segment."""
-        line, _ = self.write(closed_draft(self.number), at=at, epoch=self.epoch, writer=writer)
+        """The closing line of a full segment. Its batch goes on in the next one: alone it is not whole, or a lost segment would not be missed."""
+        line, _ = self.write(closed_draft(self.number), at=at, epoch=self.epoch, writer=writer, more=True)
         self.where = "closed"
         return line
 
-    def open_segment(self, *, generation: int, at: int, writer: str) -> bytes:
-        """The header of this segment, at whose start we stand."""
+    def open_segment(self, *, generation: int, at: int, writer: str, more: bool = True) -> bytes:
+        """The header of this segment, at whose start we stand. `more`: records follow in the same batch."""
         if self.where != "start":
             raise InvariantBroken("a segment was to be opened inside another")
         subkeys = self.keys.get(max(generation, self.generation))
@@ -215,5 +248,5 @@ class Fence:
             previous=self.previous,
         )
         self._subkeys, self._hasher, self.where = subkeys, blake3(key=subkeys.segment), "middle"
-        line, _ = self.write(opened_draft(opened), at=at, epoch=self.epoch, writer=writer)
+        line, _ = self.write(opened_draft(opened), at=at, epoch=self.epoch, writer=writer, more=more)
         return line

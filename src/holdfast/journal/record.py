@@ -1,7 +1,7 @@
 """
 One record, one line: how an entry becomes bytes, and how bytes are believed.
 
-    {"seq":12,"at":1763256543123,"epoch":3,"writer":"w","type":"t","version":1,"digest":"<64 hex>","body":{...},"mac":"<64 hex>"}
+    {"seq":12,"at":1763256543123,"epoch":3,"writer":"w","type":"t","version":1,"more":false,"digest":"<64 hex>","body":{...},"mac":"<64 hex>"}
 
 The fields stand in this order with no whitespace outside the body. Everything is checked by slicing the stored bytes:
 the header is what precedes `,"body":`, the mac is the last 64 digits. No canonical JSON is needed, and none is assumed.
@@ -28,6 +28,7 @@ _BODY = b',"body":'
 _MAC = b',"mac":"'
 _END = b'"}\n'
 _TAIL_BYTES = len(_MAC) + 2 * MAC_BYTES + len(_END)
+_SEALED = re.compile(_MAC + b"[0-9a-f]{64}" + _END)  # a body has no newline, so this is the end of a line
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}\Z")  # needs no escaping, so a header has one spelling
 
 
@@ -52,7 +53,11 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One durable entry. `body` is the stored bytes; `at` is Unix milliseconds and never falls along a journal."""
+    """
+    One durable entry. `body` is the stored bytes; `at` is Unix milliseconds and never falls along a journal.
+
+    `more`: the batch goes on with the next record. All records of one decision are one batch, and a batch is kept whole or not at all.
+    """
 
     seq: int
     at: int
@@ -62,6 +67,7 @@ class Record(msgspec.Struct, frozen=True):
     version: int
     body: bytes
     mac: bytes
+    more: bool = False
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,6 +79,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     writer: str
     type: str
     version: int
+    more: bool
     digest: str
 
 
@@ -84,16 +91,17 @@ def record_mac(key: bytes, previous: bytes, header: bytes, digest: bytes) -> byt
     return blake3(b"".join((previous, len(header).to_bytes(4, "big"), header, digest)), key=key).digest()
 
 
-def frame(key: bytes, previous: bytes, record: Draft, *, seq: int, at: int, epoch: int, writer: str) -> tuple[bytes, Record]:
-    """The line of a draft that was checked by `check_draft`, and the record it makes."""
+def frame(key: bytes, previous: bytes, record: Draft, *, seq: int, at: int, epoch: int, writer: str, more: bool = False) -> tuple[bytes, Record]:
+    """The line of a draft that was checked by `check_draft`, and the record it makes. `more`: its batch goes on."""
     body = record.body
     digest = blake3(body).digest()
     header = (
-        f'{{"seq":{seq},"at":{at},"epoch":{epoch},"writer":"{writer}","type":"{record.type}","version":{record.version},"digest":"{digest.hex()}"'
+        f'{{"seq":{seq},"at":{at},"epoch":{epoch},"writer":"{writer}","type":"{record.type}","version":{record.version},'
+        f'"more":{"true" if more else "false"},"digest":"{digest.hex()}"'
     ).encode()
     mac = record_mac(key, previous, header, digest)
     line = b"".join((header, _BODY, body, _MAC, mac.hex().encode(), _END))
-    return line, Record(seq, at, epoch, writer, record.type, record.version, body, mac)
+    return line, Record(seq, at, epoch, writer, record.type, record.version, body, mac, more)
 
 
 def believe(key: bytes, previous: bytes, line: bytes) -> Record | None:
@@ -126,6 +134,11 @@ def read_unverified(line: bytes) -> Record | None:
         return None
 
 
+def without_macs(data: bytes) -> bytes:
+    """The same lines, of the same length, that verify nowhere."""
+    return _SEALED.sub(_MAC + b"0" * (2 * MAC_BYTES) + _END, data)
+
+
 def _record(header: bytes, body: bytes, mac: bytes, digest: bytes | None) -> Record | None:
     try:
         fields = _decode_header(header + b"}")
@@ -133,7 +146,7 @@ def _record(header: bytes, body: bytes, mac: bytes, digest: bytes | None) -> Rec
         return None
     if digest is not None and fields.digest != digest.hex():
         return None
-    return Record(fields.seq, fields.at, fields.epoch, fields.writer, fields.type, fields.version, body, mac)
+    return Record(fields.seq, fields.at, fields.epoch, fields.writer, fields.type, fields.version, body, mac, fields.more)
 
 
 @lru_cache(maxsize=256)

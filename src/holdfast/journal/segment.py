@@ -10,6 +10,7 @@ import re
 from typing import Literal
 
 import msgspec
+from blake3 import blake3
 
 from holdfast.errors import NewerVersion
 from holdfast.ids import InstanceId, SessionId
@@ -29,13 +30,39 @@ class SegmentKey(msgspec.Struct, frozen=True):
     id: str
 
 
-class Previous(msgspec.Struct, frozen=True):
-    """The segment before, as it was left. Bytes past `length` don't count."""
+class Ignored(msgspec.Struct, frozen=True):
+    """Bytes past a segment's length that do not count: a torn tail that was kept in quarantine and is being truncated."""
+
+    length: int
+    digest: str  # keyed BLAKE3 of those bytes, under that segment's own generation
+
+
+class Previous(msgspec.Struct, frozen=True, omit_defaults=True):
+    """
+    The segment before, as it was left. Nothing may follow `length` but the very bytes that `ignored` names.
+
+    `sha256` is for stores whose server cannot compute a keyed digest; the file store leaves it out and accepts it.
+    """
 
     number: int
     length: int
     mac: str
     digest: str  # keyed BLAKE3 of those bytes, under that segment's own generation
+    ignored: Ignored | None = None
+    sha256: str | None = None
+
+    def is_same_segment(self, other: "Previous | None") -> bool:
+        """Do both name the same bytes? The optional fields are the writer's own statements."""
+        if other is None:
+            return False
+        return (self.number, self.length, self.mac, self.digest) == (other.number, other.length, other.mac, other.digest)
+
+    def allows(self, excess: bytes, key: bytes) -> bool:
+        """May these bytes stand past `length`? `key` is the segment subkey of that segment's generation."""
+        if not excess:
+            return True
+        ignored = self.ignored
+        return ignored is not None and ignored.length == len(excess) and ignored.digest == blake3(excess, key=key).hexdigest()
 
 
 class SegmentOpened(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 What a journal's bytes are worth: the verdicts, and the one place that may call a tail torn.
 
     holds       every record verifies, up to the end
-    torn_tail   so it does, then half a batch follows that nobody was told of
+    torn_tail   so it does, then part of a batch follows that was never acknowledged
     broken      a whole line does not verify, or bytes stand where none may
     cut_short   history that was acknowledged is missing
     unreadable  the key, the permission or the program to judge it is missing
@@ -16,10 +16,12 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from holdfast.ids import SessionId
-from holdfast.journal.anchor import Anchor
+from holdfast.journal.anchor import Look
+from holdfast.journal.anchor_cases import Action, Slots, end_of, judge
+from holdfast.journal.anchor_cases import End as JournalEnd
 from holdfast.journal.chain import KeyMissing
-from holdfast.journal.fence import Fence
-from holdfast.journal.record import Record
+from holdfast.journal.fence import End, Fed, Fence
+from holdfast.journal.segment import Previous
 from holdfast.limits import BATCH_BYTES_MAX
 
 VerdictName = Literal["holds", "torn_tail", "broken", "cut_short", "unreadable"]
@@ -48,15 +50,15 @@ class Damage(NamedTuple):
     byte: int
 
 
-def tail_is_torn(tail: bytes) -> bool:
+def tail_is_torn(rest: bytes, *, begun: int = 0) -> bool:
     """
-    Is this rest of the last segment, all of it past the anchor, half a batch that a crash left?
+    Is this rest of the last segment, all of it past the anchor, half a batch that a crash left? `begun` bytes of that batch verify before it.
 
     A crash leaves a line without its end, or blocks that were never filled; a whole line that does not verify is somebody's work.
     """
-    if len(tail) > BATCH_BYTES_MAX:
+    if begun + len(rest) > BATCH_BYTES_MAX:
         return False
-    return b"\n" not in tail or b"\0" in tail
+    return b"\n" not in rest or b"\0" in rest
 
 
 class SegmentBytes(NamedTuple):
@@ -70,7 +72,7 @@ class SegmentBytes(NamedTuple):
 class Walked(NamedTuple):
     verdict: VerdictName
     records: int
-    fence: Fence
+    at_seq: int  # the last record that verified; of a torn tail, the last one before it
     segment: str | None
     byte: int | None
     detail: str | None
@@ -79,21 +81,19 @@ class Walked(NamedTuple):
 def walk(
     fence: Fence,
     segments: Sequence[SegmentBytes],
-    read_anchor: Callable[[], Anchor | None],
+    look: Callable[[], Look],
     *,
     first_mac: str | None,
-    claimed_length: Callable[[int], int | None],
-    excess_is_known: Callable[[int, int, bytes], bool],
+    closing: Callable[[int], Previous | None],
     is_lost: Callable[[int], bool],
 ) -> Walked:
     """
     Every record of every segment, one by one, from the journal's first byte.
 
-    `claimed_length(number)` is what the next segment's header says of this one, if that header is somebody's with the key; the chain has yet to confirm it.
-    `excess_is_known(number, length, bytes)` says whether bytes past a closed segment's length are the batch that was put in quarantine.
+    `closing(number)` is what the next segment's header says of this one, if that header is somebody's with the key; the chain has yet to confirm it.
     `is_lost(generation)` says whether a key that we lack was one of ours; a header that names any other is changed.
     `segments` may grow while the last of them is read: a writer at work beside us goes on in a new one.
-    The anchor is read after the last segment, so that such a writer never makes it lead.
+    The anchor is looked at after the last segment, with the write lock held, so that such a writer never makes it lead.
     """
     seen = _Seen(first_mac)
     name: str | None = None
@@ -102,27 +102,27 @@ def walk(
         if position > 1:
             fence.enter_next()
         if segment.number != fence.number:
-            return Walked("cut_short", seen.count, fence, name, 0, f"segment {fence.number} is missing")
+            return seen.judged("cut_short", name, 0, f"segment {fence.number} is missing")
         data = segment.read(0)
         is_last = position == len(segments)
-        length = None if is_last else claimed_length(segment.number)
+        previous = None if is_last else closing(segment.number)
         try:
-            seen.take(fence.feed(data if length is None else data[:length]).records, fence)
+            seen.take(fence.feed(data if previous is None else data[: previous.length]), fence)
         except KeyMissing as exc:
             if is_lost(exc.generation):
-                return Walked("unreadable", seen.count, fence, name, 0, str(exc))
-            return Walked("broken", seen.count, fence, name, 0, f"its header names a key that never was ({exc})")
+                return seen.judged("unreadable", name, 0, str(exc))
+            return seen.judged("broken", name, 0, f"its header names a key that never was ({exc})")
         rest = data[fence.offset :]
         if seen.wrong_first:
-            return Walked("broken", 0, fence, name, 0, "its first record is not the one the home's journal names")
-        if length is not None and fence.offset != length:
-            return _ended_early(fence, seen, name, data, length)
-        is_excess = not is_last and bool(rest) and not excess_is_known(fence.number, fence.offset, rest)
-        if is_excess and length is not None:
-            return Walked("broken", seen.count, fence, name, length, "bytes follow the segment's end")
-        if is_last or is_excess or fence.where == "start":
-            return _judge_end(fence, seen, name, rest, read_anchor(), is_last=is_last)
-    return Walked("cut_short", 0, fence, name, None, "it has no segment")
+            return Walked("broken", 0, fence.seq, name, 0, "its first record is not the one the home's journal names")
+        if previous is not None:
+            if fence.offset != previous.length:
+                return _ended_early(fence, seen, name, data, previous.length)
+            if not fence.may_be_followed_by(rest, previous):
+                return seen.judged("broken", name, previous.length, "bytes follow the segment's end")
+        elif is_last or rest or fence.where == "start":
+            return _judge_end(fence, seen, name, rest, look(), is_last=is_last)
+    return Walked("cut_short", 0, 0, name, None, "it has no segment")
 
 
 class _Seen:
@@ -133,41 +133,80 @@ class _Seen:
         self.wrong_first = False
         self._first_mac = first_mac
         self.macs: dict[int, tuple[int, bytes]] = {}
+        # The last record that verified, and where the last whole batch ends.
+        self.last_seq = 0
+        self.end: End | None = None
 
-    def take(self, records: list[Record], fence: Fence) -> None:
+    def take(self, fed: Fed, fence: Fence) -> None:
+        records = fed.records
         if records and records[0].seq == 1 and self._first_mac is not None:
             self.wrong_first = records[0].mac.hex() != self._first_mac
         self.count += len(records)
+        self.last_seq = fence.seq
+        if fed.ends:
+            self.end = fed.ends[-1]
         # Of the last two segments: the anchor is in one of them unless history is missing.
         self.macs = {seq: known for seq, known in self.macs.items() if known[0] >= fence.number - 1}
         self.macs |= {record.seq: (fence.number, record.mac) for record in records}
 
+    @property
+    def seq(self) -> int:
+        return self.end.record.seq if self.end is not None else 0
+
+    def judged(self, verdict: VerdictName, name: str | None, byte: int | None, detail: str | None) -> Walked:
+        if verdict == "torn_tail":  # records of a batch that is not whole are part of the tail
+            return Walked(verdict, self.count - (self.last_seq - self.seq), self.seq, name, byte, detail)
+        return Walked(verdict, self.count, self.last_seq, name, byte, detail)
+
 
 def _ended_early(fence: Fence, seen: _Seen, name: str, data: bytes, length: int) -> Walked:
     if len(data) < length and b"\n" not in data[fence.offset :]:
-        return Walked("cut_short", seen.count, fence, name, fence.offset, f"{len(data)} of {length} bytes are left")
-    return Walked("broken", seen.count, fence, name, fence.offset, f"the line after record {fence.seq} does not verify")
+        return seen.judged("cut_short", name, fence.offset, f"{len(data)} of {length} bytes are left")
+    return seen.judged("broken", name, fence.offset, f"the line after record {fence.seq} does not verify")
 
 
-def _judge_end(fence: Fence, seen: _Seen, name: str, rest: bytes, anchor: Anchor | None, *, is_last: bool) -> Walked:
-    broken = Walked("broken", seen.count, fence, name, fence.offset, f"the line after record {fence.seq} does not verify")
+def _judge_end(fence: Fence, seen: _Seen, name: str, rest: bytes, look: Look, *, is_last: bool) -> Walked:
+    """At the end of the last segment, or where the next one can't be believed: see anchor_cases.py."""
+    broken = seen.judged("broken", name, fence.offset, f"the line after record {fence.seq} does not verify")
+    anchor = look.anchor
     if anchor is None:
-        return Walked("cut_short", seen.count, fence, name, None, "its anchor is missing or does not verify")
+        return seen.judged("cut_short", name, None, "its anchor is missing or does not verify")
+    cut_short = seen.judged("cut_short", name, fence.offset, f"history ends with record {seen.seq}; record {anchor.seq} was acknowledged")
     if (anchor.segment, anchor.length) > (fence.number, fence.offset):
         reaches = anchor.segment == fence.number and fence.offset + len(rest) >= anchor.length
-        if reaches or b"\n" in rest:
-            return broken
-        why = f"history ends with record {fence.seq}; record {anchor.seq} was acknowledged"
-        return Walked("cut_short", seen.count, fence, name, fence.offset, why)
-    if fence.seq < anchor.seq:  # where the last segment's header is not whole, its place says nothing of the one before
-        why = f"history ends with record {fence.seq}; record {anchor.seq} was acknowledged"
-        return Walked("cut_short", seen.count, fence, name, fence.offset, why)
+        return broken if reaches or b"\n" in rest else cut_short
     known = seen.macs.get(anchor.seq)
     if known is not None and known[1] != anchor.mac:
-        return Walked("broken", seen.count, fence, name, fence.offset, f"record {anchor.seq} is not the one the anchor names")
-    if is_last and not rest and fence.where != "start":
-        return Walked("holds", seen.count, fence, name, None, None)
-    if not is_last or fence.where == "closed" or not tail_is_torn(rest):
+        return seen.judged("broken", name, fence.offset, f"record {anchor.seq} is not the one the anchor names")
+    tail = _tail(fence, seen, rest, is_last=is_last)
+    if tail is None:
         return broken
-    why = f"{len(rest)} bytes of a batch that was never acknowledged"
-    return Walked("torn_tail", seen.count, fence, name, fence.offset, why)
+    # Where the last segment's header is not whole, its place says nothing of the one before: numbers do.
+    end = end_of(reaches=seen.seq >= anchor.seq, past=seen.seq > anchor.seq, torn=tail > 0 or fence.where == "start")
+    match judge(look.slots, end).action:
+        case Action.GO_ON | Action.MOVE:
+            return seen.judged("holds", name, None, None)
+        case Action.CUT | Action.MOVE_AND_CUT:
+            start = fence.offset + len(rest) - tail
+            return seen.judged("torn_tail", name, start, f"{tail} bytes of a batch that was never acknowledged")
+        case Action.CUT_SHORT | Action.BROKEN:
+            return cut_short if end is JournalEnd.BEFORE else seen.judged("cut_short", name, fence.offset, doubtful(look.slots))
+
+
+def _tail(fence: Fence, seen: _Seen, rest: bytes, *, is_last: bool) -> int | None:
+    """How many bytes of part of a batch stand at the end of this segment; None: they are not what a crash leaves."""
+    begun = 0
+    if fence.goes_on and fence.where != "start":
+        if seen.end is None or seen.end.number != fence.number:
+            return None  # a segment appears whole, with the batch that begins it
+        begun = fence.offset - seen.end.offset
+    if not is_last or (rest and fence.where == "closed") or not tail_is_torn(rest, begun=begun):
+        return None
+    return begun + len(rest)
+
+
+def doubtful(slots: Slots) -> str:
+    """Why a cell is not believed."""
+    if slots is Slots.APART:
+        return "the two slots of its anchor do not belong together"
+    return "a slot of its anchor is missing, and so is the batch that it named"

@@ -75,6 +75,55 @@ class OutsideHandsSuite:
         assert texts(await everything(reopened)) == ["born"]
 
     @in_loop
+    async def test_a_wiped_slot_undoes_nothing_that_was_acknowledged(self, world: World) -> None:
+        """D4: the last batch is cut and the half of the anchor that names it is wiped, or overwritten by the other half."""
+        for number, hands in enumerate((world.wipe_newer_slot, world.copy_older_slot)):
+            session = SessionId(f"ops/wiped-{number}")
+            journal = await born(await world.store(), session)
+            await say(journal, "asked")
+            older = await world.copy(session)
+            await say(journal, "denied")
+            await journal.sync_anchor()
+            await journal.close()
+            await hands(session)
+            await world.put_back(session, older)
+            reopened = await (await world.store()).open(session)
+            assert reopened.sealed is not None
+            assert reopened.sealed.code == CutShort.default_code
+            with pytest.raises(Untrusted):
+                await say(reopened, "approved")
+
+    @in_loop
+    async def test_a_wiped_slot_is_written_again_while_its_batch_is_there(self, world: World) -> None:
+        """L7: a crash in mid write of a slot leaves the same, and accuses nobody; afterwards the rule is as strict as before."""
+        journal = await born(await world.store())
+        await say(journal, "one")
+        await world.wipe_newer_slot(OPS)
+        await say(journal, "two")
+        older = await world.copy(OPS)
+        await say(journal, "three")
+        await world.wipe_newer_slot(OPS)
+        reopened = await (await world.store()).open(OPS)
+        assert (reopened.sealed, texts(await everything(reopened))) == (None, ["born", "one", "two", "three"])
+        await world.wipe_newer_slot(OPS)
+        await world.put_back(OPS, older)
+        assert (await (await world.store()).open(OPS)).sealed is not None
+
+    @in_loop
+    async def test_a_newborn_and_a_claimed_session_have_both_halves_of_their_anchor(self, world: World) -> None:
+        """D4: with nothing after the birth, and with a claim that wrote no record, a wiped half is somebody's work."""
+        for number, claims in enumerate((False, True)):
+            session = SessionId(f"ops/newborn-{number}")
+            journal = await born(await world.store(), session)
+            if claims:
+                assert await world.die_driving(session) == 1
+                assert (await (await world.store()).open(session)).sealed is None
+            await journal.close()
+            await world.wipe_newer_slot(session)
+            reopened = await (await world.store()).open(session)
+            assert reopened.sealed is not None
+
+    @in_loop
     async def test_what_we_wrote_past_the_damage_is_told_from_what_a_stranger_did(self, world: World) -> None:
         """For people's eyes: never folded, and never what stands right where the damage is."""
         journal = await born(await world.store())

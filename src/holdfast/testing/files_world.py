@@ -58,6 +58,19 @@ class FilesWorld:
         for path in segments[len(copy) :]:
             path.unlink()
 
+    async def wipe_newer_slot(self, session: SessionId) -> None:
+        outside.wipe_newer_slot(*self._cell(session))
+
+    async def copy_older_slot(self, session: SessionId) -> None:
+        outside.copy_older_slot(*self._cell(session))
+
+    def _cell(self, session: SessionId) -> tuple[Path, int]:
+        """Where its anchor lies, as the home's journal says for everybody to read."""
+        lines = b"".join(path.read_bytes() for path in sorted((self.path / "home").glob("*.jsonl"))).splitlines()
+        records = [json.loads(line) for line in lines]
+        slot = [record["body"]["slot"] for record in records if record["type"] == "session_created" and record["body"]["session"] == session][-1]
+        return self.path / "anchors" / f"{slot // 2048:04d}.anchors", slot % 2048 * 512
+
     def read_quarantined(self, where: str) -> bytes:
         kept, said, _ = (self.path / where).read_bytes().partition(b',"ours":')
         return kept + b"}" if said else kept

@@ -23,10 +23,11 @@ from holdfast.ids import SessionId
 from holdfast.journal.record import BIRTH_MAC, Draft, believe, frame, read_unverified
 from holdfast.journal.strict import strict_json
 from holdfast.ports.tools import InvalidArguments
+from holdfast.testing.anchor_fuzz import attacked, crashed
 
 Target = Callable[[bytes], None]
 KEY = b"k" * 32
-_WORDS = (b'{"seq":1,"at":1,"epoch":0,"writer":"w","type":"note","version":1,"digest":"', b'","body":{}', b',"mac":"', b'"}\n')
+_WORDS = (b'{"seq":1,"at":1,"epoch":0,"writer":"w","type":"note","version":1,"more":false,"digest":"', b'","body":{}', b',"mac":"', b'"}\n')
 HTTP_STATUSES = frozenset({200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 423, 429, 431, 503})
 
 
@@ -50,6 +51,15 @@ def fuzz_record(data: bytes) -> None:
         place, changed = data[0] % len(genuine), bytearray(genuine)
         changed[place : place + 1] = data[1:9]
         _expect(bytes(changed) == genuine or believe(KEY, BIRTH_MAC, bytes(changed)) is None, f"a changed line is believed: {bytes(changed)!r}")
+
+
+def fuzz_anchor(data: bytes) -> None:
+    """A crash of ours is never accused, and nothing acknowledged is hidden by hands without a key."""
+    durable, lag, torn, tail, more = (data[:5] + bytes(5))[:5]
+    for found, seq in (crashed(durable, lag, torn, tail * 256 + more), crashed(durable, 1, torn, 0)):
+        _expect(found.verdict in {"holds", "torn_tail"} and found.at_seq >= seq, f"an honest crash is accused: {found}")
+    found, seq = attacked(data)
+    _expect(found.verdict in {"broken", "cut_short"} or found.at_seq >= seq, f"acknowledged records are missing and nobody says so: {found}")
 
 
 def fuzz_strict(data: bytes) -> None:
@@ -273,6 +283,7 @@ def _length(body: bytes) -> bytes:
 
 
 TARGETS: Mapping[str, Target] = {
+    "anchor": fuzz_anchor,
     "record": fuzz_record,
     "strict": fuzz_strict,
     "event": fuzz_event,

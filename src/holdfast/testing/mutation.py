@@ -59,7 +59,7 @@ _RUNTIME = Tests(
 )
 _NAMES = (
     ("session", "approvals authority policy grants restoring decide_answers decide_calls", _SESSION),
-    ("journal", "fence anchor verify chain record segment strict", _JOURNAL),
+    ("journal", "fence anchor anchor_cases verify chain record segment strict", _JOURNAL),
     ("session", "decide_turns decide_inputs decide_jobs decide_delegates decide_life decide_reminders", _SESSION),
     ("session", "decide decide_memory closing legacy plan", _SESSION),
     ("session", "rendering look_alikes", _RENDERING),

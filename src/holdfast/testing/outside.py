@@ -66,3 +66,31 @@ def same_times(path: Path) -> Generator[None, None, None]:
 
 def touch(path: Path) -> None:
     path.touch()
+
+
+# An anchor's cell: two slots of 192 bytes, whose counters anybody can read (docs/journal-format.md).
+_SLOT = 192
+
+
+def _newer(cell: bytes) -> int:
+    even, odd = (int.from_bytes(cell[start + 8 : start + 16], "big") for start in (0, _SLOT))
+    return _SLOT if odd > even else 0
+
+
+def _write(path: Path, at: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def wipe_newer_slot(table: Path, at: int) -> None:
+    cell = table.read_bytes()[at : at + 2 * _SLOT]
+    _write(table, at + _newer(cell), bytes(_SLOT))
+
+
+def copy_older_slot(table: Path, at: int) -> None:
+    """Over the newer."""
+    cell = table.read_bytes()[at : at + 2 * _SLOT]
+    newer = _newer(cell)
+    older = _SLOT - newer
+    _write(table, at + newer, cell[older : older + _SLOT])

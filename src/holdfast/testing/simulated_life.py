@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.errors import Untrusted
 from holdfast.ids import SessionId
-from holdfast.ports.journal_store import Head
+from holdfast.ports.journal_store import Head, Record
 from holdfast.runtime.reports import ApprovalReport
 from holdfast.session.authority import Audience
 from holdfast.session.codec import decode
@@ -170,10 +170,17 @@ class Life:
         life = self.home.disk.living(session)
         hold("L7", life.seal is None, f"{session}: a false accusation: {life.seal}")
         state = self._folded.get(session) or initial(session, life.instance)
-        while state.seq < len(life.entries):
-            record = life.read(Head(state.seq, life.entries[state.seq - 1].mac) if state.seq else life.genesis)
-            assert record is not None, f"{session}: record {state.seq + 1} does not verify"
-            state = evolve(state, decode(record.type, record.version, record.body, seq=record.seq), seq=record.seq, at=record.at)
+        before = Head(state.seq, life.entries[state.seq - 1].mac) if state.seq else life.genesis
+        batch: list[Record] = []  # part of one at the end does not count, and will be cut
+        while before.seq < len(life.entries):
+            record = life.read(before)
+            assert record is not None, f"{session}: record {before.seq + 1} does not verify"
+            before = Head(record.seq, record.mac)
+            batch.append(record)
+            if not record.more:
+                for each in batch:
+                    state = evolve(state, decode(each.type, each.version, each.body, seq=each.seq), seq=each.seq, at=each.at)
+                batch = []
         self._folded[session] = state
         return state
 

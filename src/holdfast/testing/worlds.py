@@ -39,6 +39,14 @@ class World(Protocol):
         """Replace the journal's bytes by a copy taken earlier, of this life or of another."""
         ...
 
+    async def wipe_newer_slot(self, session: SessionId) -> None:
+        """Zero the newer half of the journal's anchor."""
+        ...
+
+    async def copy_older_slot(self, session: SessionId) -> None:
+        """Copy the older half of the journal's anchor over the newer."""
+        ...
+
     def read_quarantined(self, where: str) -> bytes:
         """What lies at a place that `quarantine` named."""
         ...
@@ -71,6 +79,12 @@ class MemoryWorld:
 
     async def put_back(self, session: SessionId, copy: Any) -> None:
         self.disk.put_back(session, copy)
+
+    async def wipe_newer_slot(self, session: SessionId) -> None:
+        self.disk.wipe_newer_slot(session)
+
+    async def copy_older_slot(self, session: SessionId) -> None:
+        self.disk.copy_older_slot(session)
 
     def read_quarantined(self, where: str) -> bytes:
         for life in self.disk.lives.values():

@@ -1,10 +1,23 @@
-"""The anchor: two slots, the newer that verifies counts, and nothing else does."""
-
-import pytest
+"""The anchor: two slots that count only together, each in its own place, and a claim beside them."""
 
 from holdfast.ids import InstanceId, SessionId
-from holdfast.journal.anchor import ANCHOR_BYTES, SLOT_BYTES, Anchor, acknowledged_seq, decode_anchor, encode_slot, slot_offset
-from holdfast.journal.chain import KeyMissing, Keyring
+from holdfast.journal.anchor import (
+    ANCHOR_BYTES,
+    CLAIM_BYTES,
+    CLAIMS_OFFSET,
+    SLOT_BYTES,
+    Anchor,
+    Look,
+    acknowledged_seq,
+    claim_offset,
+    encode_claim,
+    encode_newborn,
+    encode_slot,
+    look_at,
+    slot_offset,
+)
+from holdfast.journal.anchor_cases import Slots
+from holdfast.journal.chain import Keyring
 
 KEYS = Keyring({1: bytes(range(32))}, SessionId("ops/api"), InstanceId("i1"))
 OTHERS = Keyring({1: bytes(range(32))}, SessionId("ops/db"), InstanceId("i1"))
@@ -14,76 +27,101 @@ def anchor(counter: int) -> Anchor:
     return Anchor(generation=1, counter=counter, segment=3, length=4096, seq=counter * 2, at=1, epoch=5, mac=b"\7" * 32)
 
 
-def cell(*anchors: Anchor) -> bytes:
+def cell(*anchors: Anchor, epochs: tuple[int, ...] = (4, 5)) -> bytes:
     data = bytearray(ANCHOR_BYTES)
     for each in anchors:
         start = slot_offset(each.counter)
         data[start : start + SLOT_BYTES] = encode_slot(each, KEYS)
+    for epoch in epochs:
+        start = claim_offset(epoch)
+        data[start : start + CLAIM_BYTES] = encode_claim(epoch, 1, KEYS)
     return bytes(data)
 
 
-def test_the_newer_slot_counts() -> None:
-    assert decode_anchor(cell(anchor(8), anchor(9)), KEYS) == anchor(9)
-    assert decode_anchor(cell(anchor(9), anchor(10)), KEYS) == anchor(10)
+def test_the_newer_of_two_slots_that_are_one_apart_counts() -> None:
+    assert look_at(cell(anchor(8), anchor(9)), KEYS) == Look(Slots.SETTLED, anchor(9))
+    assert look_at(cell(anchor(9), anchor(10)), KEYS) == Look(Slots.SETTLED, anchor(10))
+    assert look_at(cell(anchor(8), anchor(11)), KEYS) == Look(Slots.APART, anchor(11))
+    assert look_at(cell(anchor(8)), KEYS) == Look(Slots.ONE, anchor(8))
 
 
-def test_a_torn_slot_costs_one_step() -> None:
-    """Every way to cut the write of the newer slot leaves one that verifies: the newer or the older."""
+def test_a_cell_is_one_sector() -> None:
+    assert ANCHOR_BYTES == 512
+    assert [slot_offset(counter) for counter in range(4)] == [0, SLOT_BYTES, 0, SLOT_BYTES]
+    assert [claim_offset(epoch) for epoch in range(3)] == [CLAIMS_OFFSET, CLAIMS_OFFSET + CLAIM_BYTES, CLAIMS_OFFSET]
+
+
+def test_a_slot_counts_only_in_its_own_place() -> None:
+    """A slot that was copied over its neighbour says nothing, the older as little as the newer."""
+    even, odd = encode_slot(anchor(8), KEYS), encode_slot(anchor(9), KEYS)
+    claims = cell()[CLAIMS_OFFSET:]
+    assert look_at(even + even + claims, KEYS) == Look(Slots.ONE, anchor(8))
+    assert look_at(odd + odd + claims, KEYS) == Look(Slots.ONE, anchor(9))
+    assert look_at(odd + even + claims, KEYS) == Look(Slots.NONE, None)
+
+
+def test_a_newborn_cell_is_settled_and_nobody_has_driven_it() -> None:
+    assert look_at(encode_newborn(anchor(0), KEYS), KEYS) == Look(Slots.SETTLED, anchor(1)._replace(seq=0, epoch=0))
+
+
+def test_a_torn_slot_leaves_the_other_readable() -> None:
+    """Every way to cut the write of the newer slot leaves the older one, or both."""
     before, after = cell(anchor(8), anchor(9)), cell(anchor(10), anchor(9))
     for cut in range(SLOT_BYTES + 1):
-        torn = after[:cut] + before[cut:]
-        assert decode_anchor(torn, KEYS) in {anchor(8), anchor(9), anchor(10)}
+        look = look_at(after[:cut] + before[cut:], KEYS)
+        assert look in {Look(Slots.SETTLED, anchor(9)), Look(Slots.ONE, anchor(9)), Look(Slots.SETTLED, anchor(10))}
+
+
+def test_a_torn_claim_leaves_the_one_before() -> None:
+    before, after = cell(anchor(8), anchor(9)), cell(anchor(8), anchor(9), epochs=(5, 6))
+    for cut in range(CLAIMS_OFFSET, ANCHOR_BYTES + 1):
+        look = look_at(after[:cut] + before[cut:], KEYS)
+        assert look.slots is Slots.SETTLED
+        assert look.anchor is not None
+        assert look.anchor.epoch in {5, 6}
+    assert look_at(cell(anchor(8), anchor(9), epochs=()), KEYS).slots is Slots.NONE
 
 
 def test_every_flipped_byte_is_seen() -> None:
-    whole = cell(anchor(9))
-    start = slot_offset(9)
-    for at in range(start, start + SLOT_BYTES):
+    whole = cell(anchor(8), anchor(9))
+    for at in range(CLAIMS_OFFSET):
         changed = bytearray(whole)
         changed[at] ^= 1
-        try:
-            assert decode_anchor(bytes(changed), KEYS) is None
-        except KeyMissing:
-            assert 4 <= at - start < 8, "only a changed generation asks for another key"
+        look = look_at(bytes(changed), KEYS)
+        assert look.slots is Slots.ONE
+        assert look.anchor == (anchor(9) if at < SLOT_BYTES else anchor(8))
+        assert (look.missing is not None) == (4 <= at % SLOT_BYTES < 8), "only a changed generation asks for another key"
 
 
 def test_nothing_and_another_sessions_are_no_anchor() -> None:
-    assert decode_anchor(b"", KEYS) is None
-    assert decode_anchor(bytes(ANCHOR_BYTES), KEYS) is None
-    assert decode_anchor(cell(anchor(9)), OTHERS) is None
+    for data, keys in ((b"", KEYS), (bytes(ANCHOR_BYTES), KEYS), (cell(anchor(8), anchor(9)), OTHERS)):
+        assert look_at(data, keys) == Look(Slots.NONE, None)
 
 
-def test_the_quick_look_finds_what_the_whole_one_finds() -> None:
-    """Whole, one slot only, torn anywhere, flipped anywhere, another session's, under a key that we lack, none."""
+def test_the_quick_look_believes_what_the_whole_one_calls_settled() -> None:
+    """Whole, one slot only, torn anywhere, flipped anywhere, copied, another session's, under a key that we lack, none."""
     before, after = cell(anchor(8), anchor(9)), cell(anchor(10), anchor(9))
-    cells = [before, after, cell(anchor(9)), cell(anchor(8)), bytes(ANCHOR_BYTES), b"", after[:300]]
+    cells = [before, after, cell(anchor(9)), cell(anchor(8)), cell(anchor(8), anchor(11)), bytes(ANCHOR_BYTES), b"", after[:300]]
     cells += [after[:cut] + before[cut:] for cut in range(SLOT_BYTES + 1)]
-    cells += [after[:at] + bytes([after[at] ^ 1]) + after[at + 1 :] for at in range(ANCHOR_BYTES)]
+    cells += [after[:at] + bytes([after[at] ^ 1]) + after[at + 1 :] for at in range(CLAIMS_OFFSET)]
+    cells += [after[:SLOT_BYTES] * 2 + after[CLAIMS_OFFSET:], after[SLOT_BYTES:CLAIMS_OFFSET] * 2 + after[CLAIMS_OFFSET:]]
     for data in cells:
         for keys, session in ((KEYS, SessionId("ops/api")), (OTHERS, SessionId("ops/db"))):
-            try:
-                whole = decode_anchor(data, keys)
-            except KeyMissing:
-                whole = None
+            whole = look_at(data, keys).settled
             assert acknowledged_seq(data, {1: bytes(range(32))}, session, InstanceId("i1")) == (None if whole is None else whole.seq)
 
 
-def test_a_slot_under_a_key_that_we_lack_is_told_apart_from_damage_unless_the_other_verifies() -> None:
+def test_a_slot_under_a_key_that_we_lack_is_told_apart_from_damage() -> None:
     """5.2: a lost key makes a session read-only; it is not called cut short for it."""
     both = Keyring({1: bytes(range(32)), 2: bytes(range(1, 33))}, SessionId("ops/api"), InstanceId("i1"))
     older, newer = (encode_slot(each, both) for each in (anchor(8), anchor(9)._replace(generation=2)))
-    assert decode_anchor(older + newer, both) == anchor(9)._replace(generation=2)
-    assert decode_anchor(older + newer, KEYS) == anchor(8)
-    assert decode_anchor(newer + older, KEYS) == anchor(8)
-    for lost in (newer + newer, newer + bytes(SLOT_BYTES), bytes(SLOT_BYTES) + newer):
-        with pytest.raises(KeyMissing) as caught:
-            decode_anchor(lost, KEYS)
-        assert caught.value.generation == 2
-
-
-def test_slots_are_written_in_turn() -> None:
-    assert [slot_offset(counter) for counter in range(4)] == [0, SLOT_BYTES, 0, SLOT_BYTES]
-    assert len(encode_slot(anchor(1), KEYS)) == SLOT_BYTES
+    claims = cell()[CLAIMS_OFFSET:]
+    assert look_at(older + newer + claims, both) == Look(Slots.SETTLED, anchor(9)._replace(generation=2))
+    for data, slots in ((older + newer + claims, Slots.ONE), (bytes(SLOT_BYTES) + newer + claims, Slots.NONE)):
+        look = look_at(data, KEYS)
+        assert look.slots is slots
+        assert look.missing is not None
+        assert look.missing.generation == 2
 
 
 def test_the_quick_look_takes_whole_numbers() -> None:
@@ -91,6 +129,6 @@ def test_the_quick_look_takes_whole_numbers() -> None:
     far = {2**24 + 1: bytes(range(32)), 1: bytes(range(1, 33))}
     ring = Keyring(far, SessionId("ops/api"), InstanceId("i1"))
     older, newer = (anchor(0)._replace(generation=2**24 + 1, counter=2**56 - each, seq=2**56 + each) for each in (1, 0))
-    data = encode_slot(newer, ring) + encode_slot(older, ring)
-    assert decode_anchor(data, ring) == newer
+    data = encode_slot(newer, ring) + encode_slot(older, ring) + encode_claim(4, 1, ring) + encode_claim(5, 1, ring)
+    assert look_at(data, ring) == Look(Slots.SETTLED, newer)
     assert acknowledged_seq(data, far, SessionId("ops/api"), InstanceId("i1")) == newer.seq

@@ -256,7 +256,7 @@ def test_lines_framed_together_are_those_framed_one_by_one(count: int) -> None:
     drafts = [Draft("note", 1, b'{"n":%d}' % number) for number in range(count)]
     data, records = many.frame(drafts, at=11, epoch=2, writer="w")
     assert (many.head, many.offset, many.closing()) == before
-    singly = [one.write(draft, at=11, epoch=2, writer="w") for draft in drafts]
+    singly = [one.write(draft, at=11, epoch=2, writer="w", more=left > 0) for left, draft in zip(range(count - 1, -1, -1), drafts, strict=True)]
     assert (data, records) == (b"".join(line for line, _ in singly), [record for _, record in singly])
     many.move_over(data, records[-1])
     assert (many.head, many.offset, many.closing(), many.at, many.epoch) == (one.head, one.offset, one.closing(), 11, 2)

@@ -5,7 +5,7 @@ import pytest
 from blake3 import blake3
 
 from holdfast.errors import Refused
-from holdfast.journal.record import BIRTH_MAC, Draft, believe, check_draft, frame, read_unverified, record_mac, times_of_birth
+from holdfast.journal.record import BIRTH_MAC, Draft, believe, check_draft, frame, read_unverified, record_mac, times_of_birth, without_macs
 from holdfast.journal.segment import closed_draft, repaired_draft
 from holdfast.limits import INTEGER_MAX, RECORD_BYTES_MAX
 
@@ -13,14 +13,14 @@ KEY = bytes(range(32))
 
 
 def line_of(body: bytes = b'{"text":"hello"}', *, seq: int = 7) -> bytes:
-    return frame(KEY, BIRTH_MAC, Draft("note", 1, body), seq=seq, at=1763256543123, epoch=3, writer="w1")[0]
+    return frame(KEY, BIRTH_MAC, Draft("note", 1, body), seq=seq, at=1763256543123, epoch=3, writer="w1", more=False)[0]
 
 
 def test_a_line_is_spelled_as_documented() -> None:
     """The format is a promise to strangers: fields, order, no whitespace."""
     body = b'{"text":"hello"}'
     digest = blake3(body).hexdigest()
-    header = f'{{"seq":7,"at":1763256543123,"epoch":3,"writer":"w1","type":"note","version":1,"digest":"{digest}"'.encode()
+    header = f'{{"seq":7,"at":1763256543123,"epoch":3,"writer":"w1","type":"note","version":1,"more":false,"digest":"{digest}"'.encode()
     mac = blake3(BIRTH_MAC + len(header).to_bytes(4, "big") + header + blake3(body).digest(), key=KEY).hexdigest()
     assert line_of() == header + b',"body":' + body + b',"mac":"' + mac.encode() + b'"}\n'
 
@@ -28,7 +28,7 @@ def test_a_line_is_spelled_as_documented() -> None:
 def test_a_line_is_json_that_any_reader_takes() -> None:
     """`jq` is enough to read a journal."""
     decoded = msgspec.json.decode(line_of())
-    assert list(decoded) == ["seq", "at", "epoch", "writer", "type", "version", "digest", "body", "mac"]
+    assert list(decoded) == ["seq", "at", "epoch", "writer", "type", "version", "more", "digest", "body", "mac"]
     assert decoded["body"] == {"text": "hello"}
 
 
@@ -175,3 +175,14 @@ def test_the_journals_own_records_are_spelled_as_documented() -> None:
     """Part of the format: another version would be unknown to every reader there is."""
     assert closed_draft(3) == Draft("segment_closed", 1, b'{"number":3}')
     assert repaired_draft(7, "q/1") == Draft("tail_repaired", 1, b'{"bytes":7,"quarantine":"q/1"}')
+
+
+def test_a_batch_without_its_macs_verifies_nowhere() -> None:
+    """What failed is kept for people, and is no second history."""
+    lines = [line_of(), line_of(b'{"text":"\\"mac\\":\\"' + b"0a" * 32 + b'"}')]
+    bare = without_macs(b"".join(lines)).splitlines(keepends=True)
+    assert [len(line) for line in bare] == [len(line) for line in lines]
+    for line, whole in zip(bare, lines, strict=True):
+        assert believe(KEY, BIRTH_MAC, whole) is not None
+        assert believe(KEY, BIRTH_MAC, line) is None
+        assert line[:-67] == whole[:-67]

@@ -3,10 +3,12 @@
 import pytest
 
 from holdfast.ids import InstanceId, SessionId
-from holdfast.journal.anchor import Anchor
+from holdfast.journal.anchor import Anchor, Look
+from holdfast.journal.anchor_cases import Slots
 from holdfast.journal.chain import Keyring
 from holdfast.journal.fence import Fence
 from holdfast.journal.record import Draft, read_unverified
+from holdfast.journal.segment import Previous
 from holdfast.journal.verify import SegmentBytes, Walked, tail_is_torn, walk
 from holdfast.limits import BATCH_BYTES_MAX
 
@@ -30,25 +32,24 @@ class Written:
                 writer.enter_next()
         self.anchor: Anchor | None = Anchor(1, 1, 2, writer.offset, writer.seq, 1, 0, writer.mac)
 
-    def judged(self, *, known: bytes = b"", first_mac: str | None = None, first: int = 1) -> Walked:
-        def claimed_length(number: int) -> int | None:
+    def judged(self, *, slots: Slots = Slots.SETTLED, first_mac: str | None = None, first: int = 1) -> Walked:
+        def closing(number: int) -> Previous | None:
             if number >= len(self.segments):
                 return None
             header = Fence(KEYS, OPS, LIFE, number=number + 1)
             header.feed(self.segments[number].split(b"\n")[0] + b"\n")
-            return header.previous.length if header.previous else None
+            return header.previous
 
         return walk(
             Fence(KEYS, OPS, LIFE),
             [SegmentBytes(n, f"i1.{n:08d}.jsonl", lambda offset, data=data: data[offset:]) for n, data in enumerate(self.segments, first)],
-            lambda: self.anchor,
+            lambda: Look(slots if self.anchor else Slots.NONE, self.anchor),
             first_mac=first_mac,
-            claimed_length=claimed_length,
-            is_lost=lambda _: True,
-            excess_is_known=lambda _number, _length, excess: excess == known,
+            closing=closing,
+            is_lost=lambda _: False,
         )
 
-    def anchored_in_the_first(self, lines: int = 12) -> "Written":
+    def anchored_in_the_first(self, lines: int = 11) -> "Written":
         """As if only so many lines of the first segment had been acknowledged."""
         reader = Fence(KEYS, OPS, LIFE)
         reader.feed(b"".join(self.segments[0].splitlines(keepends=True)[:lines]))
@@ -124,27 +125,75 @@ def test_what_follows_the_last_record(tail: bytes, verdict: str) -> None:
     assert written.judged().verdict == verdict
 
 
-def test_bytes_behind_a_closed_segment_are_ignored_only_if_they_were_quarantined() -> None:
+def ignoring(tail: bytes, named: bytes) -> Written:
+    """A segment with this tail, closed by a header that names these bytes past its end."""
+    writer = Fence(KEYS, OPS, LIFE)
+    first = writer.open_segment(generation=1, at=1, writer="w", more=False)
+    writer.enter_next(ignored=named)
+    second = writer.open_segment(generation=1, at=1, writer="w", more=False)
     written = Written()
-    written.segments[0] += b"the batch that failed\n"
-    assert written.judged().verdict == "broken"
-    assert written.judged(known=b"the batch that failed\n").verdict == "holds"
+    written.segments = [first + tail, second]
+    written.anchor = Anchor(1, 1, 2, writer.offset, writer.seq, 1, 0, writer.mac)
+    return written
 
 
-def test_a_quarantined_batch_that_would_verify_is_no_history() -> None:
+def test_bytes_behind_a_closed_segment_are_ignored_only_if_the_next_header_names_them() -> None:
+    """L4: by length and digest, under our key; gone they may be, but nothing else may stand there."""
+    torn = b"the batch that failed\n"
+    for tail in (b"", torn):
+        assert ignoring(tail, torn).judged().verdict == "holds"
+    for tail, named in ((torn, b""), (torn[:-1], torn), (torn + b"x", torn), (b"X" + torn[1:], torn)):
+        found = ignoring(tail, named).judged()
+        assert (found.verdict, found.detail) == ("broken", "bytes follow the segment's end")
+
+
+def test_an_ignored_batch_that_would_verify_is_no_history() -> None:
     """5.3: the next header closed the segment before it, so its records were never acknowledged, though each of them is genuine."""
     writer = Fence(KEYS, OPS, LIFE)
-    first = writer.open_segment(generation=1, at=1, writer="w")
+    writer.open_segment(generation=1, at=1, writer="w", more=False)
     failed, _ = writer.frame([Draft("note", 1, b'{"n":0}'), Draft("note", 1, b'{"n":1}')], at=1, epoch=0, writer="w")
-    writer.enter_next()
-    second = writer.open_segment(generation=1, at=1, writer="w")
-    written = Written()
-    written.segments = [first + failed, second]
-    written.anchor = Anchor(1, 1, 2, writer.offset, writer.seq, 1, 0, writer.mac)
-    found = written.judged(known=failed)
+    found = ignoring(failed, failed).judged()
     assert (found.verdict, found.records) == ("holds", 2)
-    found = written.judged()
-    assert (found.verdict, found.byte, found.detail) == ("broken", len(first), "bytes follow the segment's end")
+    assert ignoring(failed, b"").judged().verdict == "broken"
+
+
+def test_part_of_a_batch_is_a_torn_tail_from_where_the_batch_begins() -> None:
+    """D3: records that verify do not count without the rest of their batch, wherever it was cut."""
+    written = Written()
+    assert written.anchor is not None
+    writer = Fence(KEYS, OPS, LIFE, number=2)
+    whole = written.segments[1]
+    writer.feed(whole)
+    batch, _ = writer.frame([Draft("note", 1, b'{"n":%d}' % each) for each in range(3)], at=1, epoch=0, writer="w")
+    for size in range(1, len(batch)):
+        written.segments[1] = whole + batch[:size]
+        found = written.judged()
+        assert (found.verdict, found.records, found.at_seq, found.byte) == ("torn_tail", 23, 23, len(whole)), size
+        assert written.judged(slots=Slots.ONE).verdict == "cut_short", size
+    written.segments[1] = whole + batch
+    assert (written.judged().verdict, written.judged().records) == ("holds", 26)
+    assert written.judged(slots=Slots.ONE).verdict == "holds"
+
+
+def test_an_unreadable_slot_needs_the_whole_batch_that_it_named() -> None:
+    """D4: whatever stands behind the readable slot but a whole batch, history was cut."""
+    for tail in (b"", b"x", b'{"seq":', b"\0" * 700):
+        written = Written()
+        written.segments[1] += tail
+        assert written.judged(slots=Slots.ONE).verdict == "cut_short", tail
+        assert written.judged(slots=Slots.APART).verdict == "cut_short", tail
+        assert Written().anchored_at(9).judged(slots=Slots.ONE).verdict == "holds"
+    written = Written().anchored_at(9)
+    written.segments[1] += b"half"
+    assert written.judged(slots=Slots.ONE).verdict == "torn_tail"
+
+
+def test_a_new_segment_that_ends_inside_its_first_batch_is_no_torn_tail() -> None:
+    """A segment appears whole, with the batch that begins it."""
+    written = Written().anchored_in_the_first()
+    for lines in (1, 2):
+        written.segments[1] = b"".join(Written().segments[1].splitlines(keepends=True)[:lines])
+        assert written.judged().verdict == ("holds" if lines == 2 else "broken")
 
 
 def test_missing_parts_are_cut_short() -> None:
@@ -183,21 +232,22 @@ HALF_HEADERS = (b"", b'{"seq":', Written().segments[1].split(b"\n")[0][:-9])
 @pytest.mark.parametrize("lines", [12, 11, 5])
 def test_a_segment_whose_header_is_not_whole_is_a_torn_tail(half: bytes, lines: int) -> None:
     """5.4: of a closed segment, and of one that the header alone would have closed; acknowledged to its end, or not."""
-    for acknowledged in (lines, 3):
+    whole = min(lines, 11)  # the closing record's batch goes on in the segment that is not there
+    for acknowledged in (whole, 3):
         written = Written().anchored_in_the_first(acknowledged)
         written.segments = [b"".join(written.segments[0].splitlines(keepends=True)[:lines]), half]
         found = written.judged()
-        assert (found.verdict, found.records, found.segment, found.byte) == ("torn_tail", lines, "i1.00000002.jsonl", 0)
+        assert (found.verdict, found.records, found.segment, found.byte) == ("torn_tail", whole, "i1.00000002.jsonl", 0)
 
 
 @pytest.mark.parametrize("half", HALF_HEADERS, ids=["none", "begun", "all but its end"])
 def test_half_a_header_does_not_hide_that_the_segment_before_was_shortened(half: bytes) -> None:
     """D4: at a line's end, so that what is left verifies; the anchor knows better."""
-    for lines in range(1, 12):
+    for lines in range(2, 11):
         written = Written().anchored_in_the_first()
         written.segments = [b"".join(written.segments[0].splitlines(keepends=True)[:lines]), half]
         found = written.judged()
-        assert (found.verdict, found.detail) == ("cut_short", f"history ends with record {lines}; record 12 was acknowledged")
+        assert (found.verdict, found.detail) == ("cut_short", f"history ends with record {lines}; record 11 was acknowledged")
 
 
 def test_only_the_last_segment_may_lack_its_header() -> None:

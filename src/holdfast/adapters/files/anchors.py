@@ -11,7 +11,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.adapters.files.paths import make_folder, open_file, open_folder, read_at, write_all
-from holdfast.journal.anchor import ANCHOR_BYTES, Anchor, acknowledged_seq, decode_anchor, encode_slot, slot_offset
+from holdfast.journal.anchor import (
+    ANCHOR_BYTES,
+    NOTHING_SEEN,
+    Anchor,
+    Look,
+    acknowledged_seq,
+    claim_offset,
+    encode_claim,
+    encode_newborn,
+    encode_slot,
+    look_at,
+    slot_offset,
+)
+from holdfast.journal.anchor_cases import Slots
 from holdfast.journal.chain import Keyring
 from holdfast.limits import INTEGER_MAX
 from holdfast.session.home_events import SessionCreated
@@ -20,6 +33,7 @@ ANCHORS = "anchors"
 HOME_TABLE = "_home"
 SESSIONS_PER_TABLE = 2048  # 1 MiB a table
 _CELL_BY_CELL = 256  # a page of sessions of any age lies in as many tables: half a KiB of each is all that is wanted
+_LOOKS = 3  # a slot is written in one go: who meets a writer again and again waits for the write lock instead
 
 
 class _Table(NamedTuple):
@@ -53,7 +67,7 @@ class AnchorTables:
         """
         The last acknowledged record of each: of a page by looking at its cells, of many by reading every table once.
 
-        An anchor that does not verify counts as more than any row of a cache can have, so that its session is opened.
+        An anchor whose slots do not verify together counts as more than any row of a cache can have, so that its session is opened.
         """
         if len(living) <= _CELL_BY_CELL:
             cells: Iterable[bytes] = (self.cell(created.slot).read_raw() for created in living)
@@ -127,15 +141,34 @@ class AnchorCell:
     def __init__(self, tables: AnchorTables, table: str, offset: int) -> None:
         self._tables, self._table, self._offset = tables, table, offset
         # What the cell's bytes were the last time, and what they said: the same bytes say the same again.
-        self._seen: tuple[bytes, Anchor | None] = (b"", None)
+        self._seen: tuple[bytes, Look] = (b"", NOTHING_SEEN)
+
+    def look(self, keys: Keyring) -> Look:
+        """What the cell says now. Without the write lock it may have met a writer in the middle."""
+        raw = self.read_raw()
+        seen, look = self._seen
+        if raw != seen or look.slots is not Slots.SETTLED:
+            look = look_at(raw, keys)
+            self._seen = (raw, look)
+        return look
+
+    def look_twice(self, keys: Keyring) -> Look:
+        """For readers without the lock: a few times, so that a writer that was met in the middle is not taken for a torn slot."""
+        look = self.look(keys)
+        for _ in range(_LOOKS):
+            if look.slots is Slots.SETTLED:
+                break
+            look = self.look(keys)
+        return look
+
+    def was_settled(self, raw: bytes) -> bool:
+        """Are these the bytes of the last look, and did both slots verify together?"""
+        seen, look = self._seen
+        return raw == seen and look.slots is Slots.SETTLED
 
     def read(self, keys: Keyring) -> Anchor | None:
-        raw = self.read_raw()
-        seen, anchor = self._seen
-        if raw != seen or anchor is None:
-            anchor = decode_anchor(raw, keys)
-            self._seen = (raw, anchor)
-        return anchor
+        """The head, if both slots say so together; None: look again under the write lock."""
+        return self.look(keys).settled
 
     def read_raw(self) -> bytes:
         try:
@@ -152,21 +185,25 @@ class AnchorCell:
             return b""
 
     def write(self, anchor: Anchor, keys: Keyring) -> None:
-        """After the sync and before the acknowledgement; itself synced later."""
+        """One slot, after the sync and before the acknowledgement; itself synced later."""
         slot, start = encode_slot(anchor, keys), slot_offset(anchor.counter)
-        write_all(self._tables.looked_at(self._table), slot, self._offset + start)
-        seen = self._seen[0]
-        if len(seen) == ANCHOR_BYTES:
-            self._seen = (seen[:start] + slot + seen[start + len(slot) :], anchor)
+        self._write(slot, start)
+        seen, look = self._seen
+        is_next = look.settled is not None and look.settled.counter + 1 == anchor.counter
+        if len(seen) == ANCHOR_BYTES and is_next:
+            self._seen = (seen[:start] + slot + seen[start + len(slot) :], Look(Slots.SETTLED, anchor))
+
+    def claim(self, epoch: int, generation: int, keys: Keyring) -> None:
+        """The newest driver's epoch. No slot moves with it, and it is not synced: a claim does not outlive the machine."""
+        self._write(encode_claim(epoch, generation, keys), claim_offset(epoch))
+
+    def _write(self, data: bytes, start: int) -> None:
+        write_all(self._tables.looked_at(self._table), data, self._offset + start)
 
     def bear(self, anchor: Anchor, keys: Keyring) -> None:
-        """Both slots, durably; whatever a birth that came to nothing left here is gone."""
+        """The whole cell, durably; whatever a birth that came to nothing left here is gone."""
         fd = self._tables.table(self._table, create=True)
-        cell = bytearray(ANCHOR_BYTES)
-        start = slot_offset(anchor.counter)
-        slot = encode_slot(anchor, keys)
-        cell[start : start + len(slot)] = slot
-        write_all(fd, bytes(cell), self._offset)
+        write_all(fd, encode_newborn(anchor, keys), self._offset)
         os.fsync(fd)
 
     def sync(self) -> None:

@@ -24,11 +24,12 @@ from holdfast.adapters.files.keys import KEYS
 from holdfast.adapters.files.memory import NAME as MEMORY
 from holdfast.adapters.files.memory import copy_memory
 from holdfast.adapters.files.outputs import OUTPUTS
-from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE, refused, sync_folder
+from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE, read_at, refused, sync_folder, write_and_close
 from holdfast.adapters.files.quarantine import QUARANTINE
 from holdfast.adapters.files.store import FileStore
 from holdfast.errors import Busy, Refused, Unusable
 from holdfast.ids import SessionId
+from holdfast.journal.anchor import ANCHOR_BYTES
 from holdfast.journal.segment import parse_segment_name
 from holdfast.limits import MIB
 from holdfast.session.home_events import SessionCreated
@@ -122,11 +123,11 @@ def _copy(store: FileStore, temporary: Path, now_ms: int) -> Manifest:
     with contextlib.suppress(FileNotFoundError):
         _copy_file(home / SETTINGS, temporary / SETTINGS)
     (temporary / ANCHORS).mkdir(mode=FOLDER_MODE)
-    _copy_file(home / ANCHORS / HOME_TABLE, temporary / ANCHORS / HOME_TABLE)
+    _copy_table(home / ANCHORS / HOME_TABLE, temporary / ANCHORS / HOME_TABLE)
     living = store.copy_home_journal(lambda: _copy_folder(home.joinpath(*HOME_PARTS), temporary.joinpath(*HOME_PARTS)))
     for table in sorted((home / ANCHORS).iterdir()):
         if table.name != HOME_TABLE and not table.name.startswith("."):
-            _copy_file(table, temporary / ANCHORS / table.name)
+            _copy_table(table, temporary / ANCHORS / table.name)
     sync_folder(temporary / ANCHORS)
     for created in living:
         _copy_session(store, created, home, temporary)
@@ -188,6 +189,28 @@ def _plain_files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
         if not path.name.startswith(".") and stat.S_ISREG(path.lstat().st_mode):
             yield path
+
+
+def _copy_table(source: Path, target: Path) -> None:
+    """Cell by cell as each stood at one moment: halves of two moments would not belong together, and the copy would count as cut short."""
+    with _opened(source) as table:
+        fd = table.fileno()
+        size = os.fstat(fd).st_size
+        once, twice = read_at(fd, 0, size), read_at(fd, 0, size)
+        starts = range(0, min(len(once), len(twice)), ANCHOR_BYTES)
+        cells = b"".join(
+            twice[at : at + ANCHOR_BYTES] if once[at : at + ANCHOR_BYTES] == twice[at : at + ANCHOR_BYTES] else _cell_at_rest(fd, at) for at in starts
+        )
+    fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    write_and_close(fd, cells)
+
+
+def _cell_at_rest(fd: int, at: int) -> bytes:
+    """Read until it is the same twice: its writer takes microseconds for a slot, and milliseconds from one to the next."""
+    cell, before = os.pread(fd, ANCHOR_BYTES, at), b""
+    while cell != before:
+        cell, before = os.pread(fd, ANCHOR_BYTES, at), cell
+    return cell
 
 
 def _copy_file(source: Path, target: Path) -> None:

@@ -30,18 +30,18 @@ def bear(files: SessionFiles, first: Sequence[Draft], *, at: int, writer: str) -
     fence = files.fence()
     generation = files.generation()
     times = times_of_birth(first, at)
-    lines = [fence.open_segment(generation=generation, at=times[0] if times else at, writer=writer)]
+    lines = [fence.open_segment(generation=generation, at=times[0] if times else at, writer=writer, more=bool(first))]
     first_mac = fence.mac.hex()
     segments: list[bytes] = []
-    for draft, happened in zip(first, times, strict=True):
+    for left, draft, happened in zip(range(1 - len(first), 1), first, times, strict=True):
         if fence.offset >= files.segment_bytes:
             lines.append(fence.close_segment(at=happened, writer=writer))
             segments.append(b"".join(lines))
             fence.enter_next()
             lines = [fence.open_segment(generation=generation, at=happened, writer=writer)]
-        lines.append(fence.write(draft, at=happened, epoch=0, writer=writer)[0])
+        lines.append(fence.write(draft, at=happened, epoch=0, writer=writer, more=left < 0)[0])
     segments.append(b"".join(lines))
-    files.anchor.bear(files.anchor_at(fence, 1, 0), files.keys)
+    files.anchor.bear(files.anchor_at(fence, 0, 0), files.keys)
     _place_segments(files, segments)
     return fence, first_mac
 
@@ -77,7 +77,7 @@ def _place_folder(files: SessionFiles, parent: int, name: str, segments: Sequenc
     os.mkdir(temporary, FOLDER_MODE, dir_fd=parent)
     folder = open_folder(parent, temporary)
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         for number, data in enumerate(segments, 1):
             fd = os.open(files.name(number), flags, FILE_MODE, dir_fd=folder)
             write_and_close(fd, data)

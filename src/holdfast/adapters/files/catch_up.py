@@ -1,30 +1,27 @@
 """
 Coming up to the head: with the write lock held, everything past a fence is verified, made durable, and only then handed on.
 
-The cases, from the fence's position to the end of the last segment:
-
-    A  nothing new                                       go on
-    B  records that verify, up to the anchor             owned writes: handed on
-    C  records that verify, past the anchor              rewritten in place, synced, anchored, then handed on
-    D  half a batch past the anchor                      torn: quarantined; a new segment closes this one before it and says so
-    E  a whole line that does not verify, a changed prefix, bytes behind a closing record    broken
-    F  less than the anchor or the fence knows of        cut short
+The state of the anchor's slots and the journal's end is one of the cases in journal/anchor_cases.py; each leads to one action here. Records
+count batch by batch: part of a batch at the end was never acknowledged, and is cut like a torn line.
 """
 
 import logging
 import os
 import threading
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.adapters.files.paths import check_file, create_whole, read_at, write_and_close
 from holdfast.adapters.files.quarantine import TORN_TAIL
 from holdfast.adapters.files.reserve import FULL
 from holdfast.adapters.files.session_files import SessionFiles
-from holdfast.journal.anchor import Anchor
-from holdfast.journal.fence import Fence
+from holdfast.journal.anchor import Anchor, Look
+from holdfast.journal.anchor_cases import Action, Slots, end_of, judge
+from holdfast.journal.fence import End as BatchEnd
+from holdfast.journal.fence import Fed, Fence
 from holdfast.journal.record import Record
 from holdfast.journal.segment import repaired_draft
-from holdfast.journal.verify import Damage, tail_is_torn
+from holdfast.journal.verify import Damage, doubtful, tail_is_torn
 from holdfast.limits import KIB, SEGMENT_BYTES
 from holdfast.ports.journal_store import Check
 
@@ -47,6 +44,22 @@ class _Piece(NamedTuple):
     data: bytes
 
 
+class Tail(NamedTuple):
+    """Part of a batch that a crash left: past the last whole batch in its segment, and in a next one whose header is not whole."""
+
+    cut: bytes
+    stray: bytes | None = None  # None: there is no such next one
+
+
+class _Found(NamedTuple):
+    """Everything past a fence."""
+
+    records: list[Record]
+    pieces: list[_Piece]
+    ends: tuple[BatchEnd, ...]  # of the last two whole batches, oldest first
+    tail: Tail | None
+
+
 class CaughtUp(NamedTuple):
     records: list[Record]
     anchor: Anchor
@@ -54,19 +67,66 @@ class CaughtUp(NamedTuple):
 
 def catch_up(files: SessionFiles, folder: int, fence: Fence, check: Check, *, writer: str, now: int) -> CaughtUp:
     """Move the fence to the head. Raises `Damaged`, or an OSError; the fence then stays where it was."""
-    anchor = read_anchor(files, fence)
-    if nothing_new(files, folder, fence, anchor, check):
+    look = files.anchor.look(files.keys)
+    anchor = believable(look, fence)
+    if look.slots is Slots.SETTLED and nothing_new(files, folder, fence, anchor, check):
         return CaughtUp([], anchor)
-    ahead = fence.copy()
-    records, pieces, rest = read_on(files, folder, ahead, check, anchor)
-    _check_anchor(ahead, anchor, records)
-    if ahead.seq > anchor.seq:
-        anchor = _make_durable(files, folder, ahead, anchor, pieces)
-    if rest is not None:
-        repaired, anchor = _cut_torn_tail(files, folder, ahead, anchor, rest, writer=writer, now=now)
+    # An anchor behind our own position: every batch past it is looked at again, so that the slots end one batch apart.
+    ahead = fence.copy() if fence.seq <= anchor.seq else fence_at(files, folder, anchor)
+    found = read_on(files, folder, ahead, check, anchor)
+    _check_anchor(ahead, anchor, found.records)
+    _check_position(fence, ahead, found.records)
+    past = [end for end in found.ends if end.record.seq > anchor.seq]
+    case = judge(look.slots, end_of(reaches=True, past=bool(past), torn=found.tail is not None))
+    if case.action is Action.CUT_SHORT:
+        if look.missing is not None:
+            raise look.missing
+        raise _cut_short(ahead, doubtful(look.slots))
+    if past:
+        anchor = _make_durable(files, folder, anchor, found.pieces, past)
+    if look.slots is not Slots.SETTLED:
+        # Case E or F: both slots are readable again, durably, before anybody appends.
+        files.anchor.sync()
+    records = [record for record in found.records if record.seq > fence.seq]
+    if found.tail is not None:
+        repaired, anchor = _cut_torn_tail(files, folder, ahead, anchor, found.tail, writer=writer, now=now)
         records.append(repaired)
     fence.adopt(ahead)
     return CaughtUp(records, anchor)
+
+
+def believable(look: Look, fence: Fence) -> Anchor:
+    """The newest slot that verifies, where the journal's end is worth a look. With the write lock held, or it may have met a writer."""
+    if look.anchor is None:
+        if look.missing is not None:
+            raise look.missing
+        raise _cut_short(fence, "its anchor is missing or does not verify")
+    if look.slots is Slots.APART:
+        raise _cut_short(fence, doubtful(look.slots))
+    return look.anchor
+
+
+def read_anchor(files: SessionFiles, fence: Fence) -> Anchor:
+    """Without the write lock. Slots that do not verify together are looked at again under it, and so is what they mean: by `catch_up`."""
+    look = files.anchor.look_twice(files.keys)
+    if look.slots is not Slots.SETTLED:
+        with files.locked():
+            look = files.anchor.look(files.keys)
+    return believable(look, fence)
+
+
+def fence_at(files: SessionFiles, folder: int, anchor: Anchor) -> Fence:
+    """A fence at the anchor: its segment, record by record, from its header."""
+    fence = files.fence(anchor.segment)
+    data = files.read_segment(folder, anchor.segment)
+    fed = fence.feed(data[: anchor.length])
+    if fence.offset < anchor.length:
+        cut = len(data) < anchor.length and not fed.bad_line
+        what = f"history ends after record {fence.seq}; record {anchor.seq} was acknowledged" if cut else "the line does not verify"
+        raise Damaged(Damage("cut_short" if cut else "broken", what, fence.seq, fence.number, fence.offset))
+    if (fence.seq, fence.mac) != (anchor.seq, anchor.mac):
+        raise Damaged(Damage("broken", f"record {fence.seq} is not the one the anchor names", fence.seq, fence.number, fence.offset))
+    return fence
 
 
 def nothing_new(files: SessionFiles, folder: int, fence: Fence, anchor: Anchor, check: Check) -> bool:
@@ -119,43 +179,49 @@ def _prefix_holds(fd: int, fence: Fence) -> bool:
 _EMPTY = bytearray()
 
 
-def read_anchor(files: SessionFiles, fence: Fence) -> Anchor:
-    # Twice, since without the lock a look may meet a writer in both slots.
-    anchor = files.anchor.read(files.keys) or files.anchor.read(files.keys)
-    if anchor is None:
-        raise Damaged(Damage("cut_short", "its anchor is missing or does not verify", fence.seq, fence.number, fence.offset))
-    return anchor
-
-
-def read_on(files: SessionFiles, folder: int, fence: Fence, check: Check, anchor: Anchor) -> tuple[list[Record], list[_Piece], bytes | None]:
-    """Verify everything past the fence, across segments. The last value is a torn tail, if there is one."""
+def read_on(files: SessionFiles, folder: int, fence: Fence, check: Check, anchor: Anchor) -> _Found:
+    """Verify everything past the fence, across segments, and leave the fence behind the last whole batch."""
     records: list[Record] = []
     pieces: list[_Piece] = []
+    ends: tuple[BatchEnd, ...] = ()
     while True:
         data, size = _read_rest(files, folder, fence, check)
         has_next = files.has_segment(folder, fence.number + 1)
-        length = files.claimed_length(folder, fence.number) if has_next else None
-        counted = data if length is None else data[: max(0, length - fence.offset)]
-        start = fence.offset
-        if counted:
-            fed = fence.feed(counted)
-            records += fed.records
-            if fed.taken:
-                pieces.append(_Piece(fence.number, start, counted[: fed.taken]))
-        rest = data[fence.offset - start :]
-        if length is None:
-            if has_next and not rest:
-                # Its header is not whole: a torn birth of a segment, unless more than that is wrong.
-                fence.enter_next()
-                rest, size = _read_rest(files, folder, fence, Check.SHORT)
-                has_next = files.has_segment(folder, fence.number + 1)
-            return records, pieces, _judge_tail(fence, rest, size, anchor, has_next=has_next)
-        if rest and not files.quarantine.holds_cut(files.name(fence.number), fence.offset, rest):
+        closing = files.claimed_closing(folder, fence.number) if has_next else None
+        before = fence.copy()
+        fed = fence.feed(data if closing is None else data[: max(0, closing.length - fence.offset)])
+        records += fed.records
+        ends = (*ends, *fed.ends)[-2:]
+        if fed.taken:
+            pieces.append(_Piece(fence.number, before.offset, data[: fed.taken]))
+        rest = data[fed.taken :]
+        if closing is None:
+            if has_next and rest:
+                raise _broken(fence, "the line does not verify")
+            stray = _read_stray(files, folder, fence) if has_next else None
+            _check_end(before, fence, fed, rest, anchor, size)
+            whole = fed.taken if not fence.goes_on else (fed.ends[-1].offset - before.offset if fed.ends else 0)
+            if whole != fed.taken:
+                records = [record for record in records if record.seq <= ends[-1].record.seq] if ends else []
+                pieces[-1] = pieces[-1]._replace(data=data[:whole])
+                before.feed(data[:whole])
+                fence.adopt(before)
+            tail = Tail(data[whole:], stray) if whole != len(data) or has_next else None
+            return _Found(records, pieces, ends, tail)
+        if fence.offset != closing.length:
+            raise _broken(fence, f"the next segment says that it ends at byte {closing.length}")
+        if not fence.may_be_followed_by(rest, closing):
             raise _broken(fence, "bytes stand where none may")
-        if fence.offset != length:
-            raise _broken(fence, f"the next segment says that it ends at byte {length}")
         fence.enter_next()
         check = Check.SHORT  # the prefix of a segment we have just entered is empty
+
+
+def _read_stray(files: SessionFiles, folder: int, fence: Fence) -> bytes:
+    """A last segment whose header is not whole: a torn birth of a segment, unless more than that is wrong."""
+    stray = files.read_segment(folder, fence.number + 1)
+    if files.has_segment(folder, fence.number + 2) or not tail_is_torn(stray):
+        raise _broken(fence, "the line does not verify")
+    return stray
 
 
 def _read_rest(files: SessionFiles, folder: int, fence: Fence, check: Check) -> tuple[bytes, int]:
@@ -163,8 +229,6 @@ def _read_rest(files: SessionFiles, folder: int, fence: Fence, check: Check) -> 
     try:
         fd = files.open_segment(folder, fence.number)
     except FileNotFoundError:
-        if fence.where == "start" and fence.came_from_before:
-            return b"", 0
         raise _cut_short(fence, f"{files.name(fence.number)} is missing") from None
     try:
         size = os.fstat(fd).st_size
@@ -178,21 +242,19 @@ def _read_rest(files: SessionFiles, folder: int, fence: Fence, check: Check) -> 
         os.close(fd)
 
 
-def _judge_tail(fence: Fence, rest: bytes, size: int, anchor: Anchor, *, has_next: bool) -> bytes | None:
-    """At the end of the last segment: a torn tail, or None if there is nothing more."""
-    if has_next:
-        raise _broken(fence, "the line does not verify")
+def _check_end(before: Fence, fence: Fence, fed: Fed, rest: bytes, anchor: Anchor, size: int) -> None:
+    """At the end of the last segment stands nothing but, perhaps, part of a batch. `before` is where these bytes were read from."""
     if (anchor.segment, anchor.length) > (fence.number, fence.offset):
-        if anchor.segment == fence.number and size >= anchor.length:
-            raise _broken(fence, "the line does not verify")
-        if b"\n" in rest:
+        if (anchor.segment == fence.number and size >= anchor.length) or b"\n" in rest:
             raise _broken(fence, "the line does not verify")
         raise _cut_short(fence, f"history ends with record {fence.seq}; record {anchor.seq} was acknowledged")
-    if not rest:
-        return b"" if fence.where == "start" else None
-    if fence.where == "closed" or not tail_is_torn(rest):
+    begun = 0
+    if fence.goes_on:
+        if before.goes_on and not fed.ends:
+            raise _cut_short(fence, "its last segment ends inside the batch that begins it")  # but a segment appears whole
+        begun = fence.offset - (fed.ends[-1].offset if fed.ends else before.offset)
+    if (rest and fence.where != "middle") or not tail_is_torn(rest, begun=begun):
         raise _broken(fence, "the line does not verify")
-    return rest
 
 
 def _check_anchor(fence: Fence, anchor: Anchor, records: list[Record]) -> None:
@@ -204,63 +266,90 @@ def _check_anchor(fence: Fence, anchor: Anchor, records: list[Record]) -> None:
         raise _broken(fence, f"record {anchor.seq} is not the one the anchor names")
 
 
-def _make_durable(files: SessionFiles, folder: int, fence: Fence, anchor: Anchor, pieces: list[_Piece]) -> Anchor:
-    """
-    Case C: a peer wrote these and died before it could say so, and the sync may not have happened.
+def _check_position(fence: Fence, ahead: Fence, records: list[Record]) -> None:
+    """Where the anchor was behind our own position, the walk from it must have come by there."""
+    if ahead.seq < fence.seq:
+        raise _cut_short(ahead, f"history ends with record {ahead.seq}; record {fence.seq} was acknowledged")
+    if any(record.seq == fence.seq and record.mac != fence.mac for record in records):
+        raise _broken(fence, f"record {fence.seq} is not the one that was acknowledged")
 
-    Rewritten, since a failed sync may have marked pages clean that never reached the disk. A crash in here leads here again.
+
+def _make_durable(files: SessionFiles, folder: int, anchor: Anchor, pieces: list[_Piece], past: Sequence[BatchEnd]) -> Anchor:
+    """
+    A peer wrote these and died before it could say so, and the sync may not have happened.
+
+    Rewritten, since a failed sync may have marked pages clean that never reached the disk. A crash in here leads here again. The slots end
+    one batch apart: were the newer one to cover several, it could be wiped and all but the first of them cut.
     """
     for piece in pieces:
-        past = 0 if piece.number != anchor.segment else max(0, anchor.length - piece.offset)
-        if piece.number < anchor.segment or past >= len(piece.data):
+        skipped = 0 if piece.number != anchor.segment else max(0, anchor.length - piece.offset)
+        if piece.number < anchor.segment or skipped >= len(piece.data):
             continue
         fd = files.open_segment(folder, piece.number, os.O_RDWR)
-        write_and_close(fd, piece.data[past:], piece.offset + past)
-    if fence.number != anchor.segment:
+        write_and_close(fd, piece.data[skipped:], piece.offset + skipped)
+    if past[-1].number != anchor.segment:
         os.fsync(folder)
-    return move_anchor(files, fence, anchor)
+    for end in past:
+        generation, number, offset, record = end
+        place = Anchor(generation, 0, number, offset, record.seq, record.at, record.epoch, record.mac)
+        anchor = write_anchor(files, place, anchor)
+    return anchor
 
 
-def move_anchor(files: SessionFiles, fence: Fence, anchor: Anchor, epoch: int = 0) -> Anchor:
-    moved = files.anchor_at(fence, anchor.counter + 1, max(anchor.epoch, epoch))
+def move_anchor(files: SessionFiles, fence: Fence, anchor: Anchor) -> Anchor:
+    """Over one batch, which is durable and ends at the fence."""
+    return write_anchor(files, files.anchor_at(fence, 0, 0), anchor)
+
+
+def write_anchor(files: SessionFiles, place: Anchor, anchor: Anchor) -> Anchor:
+    """The next slot names this place."""
+    moved = place._replace(counter=anchor.counter + 1, epoch=max(anchor.epoch, place.epoch))
     files.anchor.write(moved, files.keys)
     if moved.segment != anchor.segment:
         files.anchor.sync()
     return moved
 
 
-def _cut_torn_tail(files: SessionFiles, folder: int, fence: Fence, anchor: Anchor, tail: bytes, *, writer: str, now: int) -> tuple[Record, Anchor]:
+def _cut_torn_tail(files: SessionFiles, folder: int, fence: Fence, anchor: Anchor, tail: Tail, *, writer: str, now: int) -> tuple[Record, Anchor]:
     """
-    Case D. The tail is quarantined, then a new segment, whole or absent, closes the torn one before it and says what was cut.
+    Part of a batch is quarantined; then a new segment, whole or absent, closes the torn one before it, names it by length and digest, and says
+    what was cut; then it is truncated.
 
-    A crash before the new segment finds the same tail again; after it, the tail is what quarantine holds, and is ignored.
+    A crash before the new segment finds the same part again; after it, its header says that these very bytes do not count.
     """
-    segment = files.name(fence.number)
-    where = files.quarantine.keep_cut(TORN_TAIL, segment, fence.offset, tail)
+    segment, beside = files.name(fence.number), files.name(fence.number + 1)
+    where = files.quarantine.keep_cut(TORN_TAIL, segment, fence.offset, tail.cut)
+    if tail.stray:
+        where = files.quarantine.keep_cut(TORN_TAIL, beside, 0, tail.stray)
+    if tail.cut:
+        _sync_segment(files, folder, fence.number)  # what the header names must be what a power cut leaves, or it would accuse us
     next_ = fence.copy()
     at = max(now, fence.at)
-    replaces = fence.where == "start"
-    if not replaces:
-        next_.enter_next()
+    next_.enter_next(ignored=tail.cut)
     header = next_.open_segment(generation=files.generation(), at=at, writer=writer)
-    line, record = next_.write(repaired_draft(len(tail), where), at=at, epoch=next_.epoch, writer=writer)
-    data = header + line
+    cut = len(tail.cut) + len(tail.stray or b"")
+    line, record = next_.write(repaired_draft(cut, where), at=at, epoch=next_.epoch, writer=writer)
     try:
-        create_whole(folder, files.name(next_.number), data, temporary=files.temporary(next_.number))
+        create_whole(folder, beside, header + line, temporary=files.temporary(next_.number))
     except OSError as exc:
         if exc.errno not in FULL or not files.reserve.free():
             raise
-        create_whole(folder, files.name(next_.number), data, temporary=files.temporary(next_.number))
-    if not replaces:
-        fd = files.open_segment(folder, fence.number, os.O_RDWR)
-        try:
-            os.ftruncate(fd, fence.offset)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        create_whole(folder, beside, header + line, temporary=files.temporary(next_.number))
+    if tail.cut:
+        _sync_segment(files, folder, fence.number, cut_to=fence.offset)
     fence.adopt(next_)
-    _log.warning("%s: cut %d torn bytes off %s; kept in %s", files.session, len(tail), segment, where)
+    _log.warning("%s: cut %d torn bytes off %s; kept in %s", files.session, cut, segment, where)
     return record, move_anchor(files, fence, anchor)
+
+
+def _sync_segment(files: SessionFiles, folder: int, number: int, cut_to: int | None = None) -> None:
+    fd = files.open_segment(folder, number, os.O_RDWR)
+    try:
+        if cut_to is not None:
+            os.ftruncate(fd, cut_to)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _broken(fence: Fence, why: str, byte: int | None = None) -> Damaged:

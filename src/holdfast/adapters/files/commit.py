@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Sequence
 
-from holdfast.adapters.files.catch_up import Damaged, move_anchor
+from holdfast.adapters.files.catch_up import Damaged, move_anchor, write_anchor
 from holdfast.adapters.files.paths import create_whole, read_at, write_all
 from holdfast.adapters.files.quarantine import FAILED_BATCH
 from holdfast.adapters.files.reserve import FULL
@@ -19,7 +19,7 @@ from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.errors import InDoubt, NotSaved, Refused
 from holdfast.journal.anchor import Anchor
 from holdfast.journal.fence import Fence
-from holdfast.journal.record import Draft, Record, check_draft
+from holdfast.journal.record import Draft, Record, check_draft, without_macs
 from holdfast.journal.verify import Damage
 from holdfast.limits import BATCH_BYTES_MAX
 
@@ -68,9 +68,11 @@ class Batch:
         self._lines: list[bytes] = []
         self._bytes = 0
         self._new_segment = False
+        # Where the decision before the last one ends: the slots of the anchor end one decision apart.
+        self._before_last: Anchor | None = None
 
     def add(self, drafts: list[Draft], epoch: int | None) -> None:
-        """Frame them all or none."""
+        """Frame them all or none. What one decision adds is one batch of records: it is kept whole or not at all."""
         if not drafts:
             return
         size = check_drafts(drafts)
@@ -79,9 +81,11 @@ class Batch:
         if not self._lines:
             self.fence = self._base.copy()
             self._start_segment_if_full()
+        else:
+            self._before_last = self._files.anchor_at(self.fence, 0, 0)
         carried = max(self.fence.epoch, self._anchor.epoch) if epoch is None else epoch  # anyone's carries the newest driver's
-        for draft in drafts:
-            line, record = self.fence.write(draft, at=self.now, epoch=carried, writer=self._writer)
+        for left, draft in enumerate(drafts, start=1 - len(drafts)):
+            line, record = self.fence.write(draft, at=self.now, epoch=carried, writer=self._writer, more=left < 0)
             self._lines.append(line)
             self.records.append(record)
         self._bytes += size
@@ -109,13 +113,15 @@ class Batch:
             self.write_in_place(self._base, data)
         try:
             # Commit point: the records are durable. Before the anchor is moved a crash keeps them too, for whoever comes next.
+            if self._before_last is not None:
+                self._anchor = write_anchor(self._files, self._before_last, self._anchor)
             self._anchor = move_anchor(self._files, self.fence, self._anchor)
         except OSError as exc:
             raise InDoubt(f"{self._files.session}: the anchor could not be written ({exc})", hint="reopen") from exc
         self._base.adopt(self.fence)
         self.fence = self._base
         self._files.must_rotate = False
-        self._closing, self._lines, self._bytes, self._new_segment = b"", [], 0, False
+        self._closing, self._lines, self._bytes, self._new_segment, self._before_last = b"", [], 0, False, None
 
     def write_in_place(self, base: Fence, data: bytes) -> None:
         for _ in range(_REPLACED_MAX):
@@ -230,13 +236,7 @@ class Batch:
         files.must_rotate = True
         try:
             kept = self._keep(name, base.offset, data)
-            # A fresh descriptor: the old one has had its error reported, and a second sync on it could claim success.
-            fd = files.open_segment(self._folder, base.number, os.O_RDWR)
-            try:
-                os.ftruncate(fd, base.offset)
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            self._cut_back(base)
         except OSError as exc:
             raise InDoubt(
                 f"{files.session}: a write failed ({failure}), and undoing it did too ({exc})", hint="reopen: what is found then is the truth"
@@ -247,7 +247,18 @@ class Batch:
             hint="make room on the disk" if failure.errno in FULL else "look at the disk, then try again",
         ) from failure
 
+    def _cut_back(self, base: Fence) -> None:
+        """Durably. On a fresh descriptor: the old one has had its error reported, and a second sync on it could claim success."""
+        fd = self._files.open_segment(self._folder, base.number, os.O_RDWR)
+        try:
+            os.ftruncate(fd, base.offset)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
     def _keep(self, name: str, offset: int, data: bytes) -> str:
+        """For people, and without its macs: a batch that was not saved must not be put back in the place of one that was."""
+        data = without_macs(data)
         try:
             return self._files.quarantine.keep_cut(FAILED_BATCH, name, offset, data)
         except OSError as exc:
@@ -261,7 +272,7 @@ class Batch:
             return
         fresh = self._base.copy()
         fresh.enter_next()
-        header = fresh.open_segment(generation=self._files.generation(), at=self.now, writer=self._writer)
+        header = fresh.open_segment(generation=self._files.generation(), at=self.now, writer=self._writer, more=False)
         with contextlib.suppress(OSError):
             name = self._files.name(fresh.number)
             create_whole(self._folder, name, header, temporary=self._files.temporary(fresh.number))
@@ -280,12 +291,14 @@ class Batch:
             self._undo_new_segment(name, data, exc)
 
     def _undo_new_segment(self, name: str, data: bytes, failure: OSError) -> None:
-        """Always raises. The rename may have happened, with only the folder's sync failing."""
+        """Always raises. The rename may have happened, with only the folder's sync failing. The closing record goes too: its batch is not to be."""
         try:
             kept = self._keep(name, 0, data)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=self._folder)
             os.fsync(self._folder)
+            if self._closing:
+                self._cut_back(self._base)
         except OSError as exc:
             raise InDoubt(f"{self._files.session}: a new segment failed ({failure}), and undoing it did too ({exc})", hint="reopen") from failure
         raise NotSaved(

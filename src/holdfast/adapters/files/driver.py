@@ -5,7 +5,7 @@ Between two drives of one process its descriptor is kept, unlocked: making a fol
 more than all the rest of a claim, and anyone else may lock it meanwhile.
 
 After locking, and in every driver's append, the path must still name the locked folder. The epoch is one more than the larger of the
-anchor's and the head's, and is put into the anchor at once: a later driver's is higher even if this one never wrote.
+anchor's claim and the head's, and is claimed there at once: a later driver's is higher even if this one never wrote. No slot moves.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import fcntl
 import os
 from typing import TYPE_CHECKING
 
-from holdfast.adapters.files.catch_up import Damaged, catch_up, move_anchor, nothing_new
+from holdfast.adapters.files.catch_up import Damaged, catch_up, nothing_new
 from holdfast.adapters.files.locks import KeptFile, close_kept, keep_from_children, keeps_too_many
 from holdfast.adapters.files.paths import FOLDER_MODE, open_folder, walk
 from holdfast.ports.journal_store import Check
@@ -101,7 +101,7 @@ def _next_epoch_at_once(journal: "FileJournal", store: "FileStore") -> int:
         if anchor is None or not nothing_new(files, lock.fd, fence, anchor, Check.SHORT):
             raise WouldWait
         epoch = max(anchor.epoch, fence.epoch) + 1
-        move_anchor(files, fence, anchor, epoch)
+        files.anchor.claim(epoch, fence.generation, files.keys)
     finally:
         lock.release()
     return epoch
@@ -111,7 +111,7 @@ def _next_epoch(journal: "FileJournal", store: "FileStore") -> int:
     files, fence = journal.files, journal.fence
     if journal.sealed is not None:
         # There is nothing to drive, and no append will be let through; but whoever cleans up may hold the claim.
-        anchor = files.anchor.read(files.keys)
+        anchor = files.anchor.look(files.keys).anchor
         return max(anchor.epoch if anchor else 0, fence.epoch) + 1
     journal.check_usable()
     with files.locked() as folder:
@@ -119,7 +119,7 @@ def _next_epoch(journal: "FileJournal", store: "FileStore") -> int:
         caught = catch_up(files, folder, fence, Check.SHORT, writer=store.writer, now=store.now_ms())
         journal.remember(caught.records)
         epoch = max(caught.anchor.epoch, fence.epoch) + 1
-        move_anchor(files, fence, caught.anchor, epoch)
+        files.anchor.claim(epoch, fence.generation, files.keys)
     return epoch
 
 

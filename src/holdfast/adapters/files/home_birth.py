@@ -69,7 +69,7 @@ def _was_born(home: int) -> bool:
             os.close(folder)
     tables = AnchorTables(home)
     try:
-        anchor = tables.home_cell().read(Keyring(load_keys(home).by_generation, HOME_SESSION, HOME_INSTANCE))
+        anchor = tables.home_cell().look(Keyring(load_keys(home).by_generation, HOME_SESSION, HOME_INSTANCE)).anchor
     except FileNotFoundError:
         return False
     finally:

@@ -46,7 +46,7 @@ class HomeJournal:
         self.trouble = trouble
         # Of the home itself. Once set it stays: only a person lifts it.
         self.mark: SealMark | None = None
-        self.registry = Registry(files)
+        self.registry = Registry(files, store.writer)
         self.lane = Lane(files, store)
         self._handle = FileJournal(store, self.lane, files.fence(), verified=trouble is None or bool(keys))
         # One at a time finds out what became of a commit that was in doubt.

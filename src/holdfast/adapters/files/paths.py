@@ -125,15 +125,18 @@ def check_file(status: os.stat_result, name: str) -> None:
 
 
 def write_all(fd: int, data: bytes, offset: int) -> None:
-    """One write, whole or an error: a short one is the disk running full or an interrupted call, and never acknowledged."""
+    """
+    One write, and the bytes are there; or an error. `fd` can be read too.
+
+    What a call returns is not believed: the bytes are read back and compared. A short write is never completed: it is a failed batch, and
+    the error says why the disk took no more, since a full disk is answered otherwise than a broken one.
+    """
     written = os.pwrite(fd, data, offset)
-    if written == len(data):
-        return
-    while written < len(data):
-        more = os.pwrite(fd, data[written:], offset + written)
-        if more == 0:
-            raise OSError(errno.EIO, "a write made no progress")
-        written += more
+    if written != len(data):
+        os.pwrite(fd, data[written:], offset + written)  # only to learn why: a full disk says so now
+        raise OSError(errno.EIO, f"a write of {len(data)} bytes took {written}")
+    if os.pread(fd, len(data), offset) != data and read_at(fd, offset, len(data)) != data:  # a long one may take several reads
+        raise OSError(errno.EIO, f"a write of {len(data)} bytes is not what can be read back")
 
 
 def write_and_close(fd: int, data: bytes, offset: int = 0) -> None:
@@ -160,7 +163,7 @@ def create_whole(folder: int, name: str, data: bytes, *, temporary: str) -> None
 
     A crash before the rename leaves the temporary name only; after the folder's sync, the file is sure to be there.
     """
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FILE, FILE_MODE, dir_fd=folder)
+    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _FILE, FILE_MODE, dir_fd=folder)
     try:
         write_and_close(fd, data)
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -173,7 +176,7 @@ def create_whole(folder: int, name: str, data: bytes, *, temporary: str) -> None
 
 def create_exclusively(folder: int, name: str, data: bytes, *, temporary: str) -> bool:
     """Like `create_whole`, but never over an existing file; False if there is one."""
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, FILE_MODE, dir_fd=folder)
+    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FILE, FILE_MODE, dir_fd=folder)
     try:
         write_and_close(fd, data)
         os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)

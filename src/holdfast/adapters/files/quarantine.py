@@ -1,11 +1,10 @@
 """
 HOME/quarantine/<channel>/<thread>/<n>-<kind>.json: what could not go into a journal, kept durably beside it.
 
-Cut tails and failed batches are kept with the place they were cut from; bytes past a closed segment's end are ignored only if they are one of these.
+Cut tails and failed batches are kept with the place they were cut from. They are for people: a file in here proves nothing about a journal.
 """
 
 import base64
-import contextlib
 import os
 import re
 import secrets
@@ -13,7 +12,7 @@ import secrets
 import msgspec
 
 from holdfast.adapters.files.paths import create_exclusively, make_folder, open_folder, read_file, walk
-from holdfast.errors import HoldfastError, Refused
+from holdfast.errors import Refused
 from holdfast.ids import SessionId
 
 QUARANTINE = "quarantine"
@@ -83,19 +82,6 @@ class Quarantine:
         except FileNotFoundError:
             pass
         raise Refused(f"there is nothing in quarantine at {where}", code="unknown", hint="`holdfast sessions show` lists what there is")
-
-    def holds_cut(self, segment: str, offset: int, cut: bytes) -> bool:
-        """Were exactly these bytes cut from there?"""
-        with contextlib.suppress(FileNotFoundError), walk(self._home, *self._parts) as fd:
-            for name in self._names(fd):
-                match = _NAME.match(name)
-                if match is None or match.group(2) not in {TORN_TAIL, FAILED_BATCH}:
-                    continue
-                with contextlib.suppress(OSError, HoldfastError, ValueError, RecursionError):
-                    item = msgspec.json.decode(read_file(fd, name, bytes_max=_ITEM_BYTES_MAX), type=CutBytes)
-                    if (item.segment, item.offset) == (segment, offset) and base64.b64decode(item.base64) == cut:
-                        return True
-        return False
 
     @staticmethod
     def _names(fd: int) -> list[str]:

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-from holdfast.adapters.files.catch_up import Damaged, catch_up, read_anchor
+from holdfast.adapters.files.catch_up import Damaged, catch_up, fence_at, read_anchor
 from holdfast.adapters.files.paths import READ_ONLY, walk
 from holdfast.adapters.files.session_files import HEADER_BYTES_MAX, SessionFiles
 from holdfast.errors import Busy
+from holdfast.journal.anchor_cases import Slots
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.fence import Fence
 from holdfast.journal.record import Record, read_unverified
@@ -48,35 +49,28 @@ def open_at_head(files: SessionFiles, *, first_mac: str | None, writer: str, now
 
 def _walk_to_anchor(files: SessionFiles, folder: int) -> Fence:
     """The anchor's segment, record by record, from its header to the anchor."""
-    nowhere = files.fence()
-    anchor = read_anchor(files, nowhere)
+    anchor = read_anchor(files, files.fence())
     numbers = set(files.numbers(folder))
     missing = next((n for n in range(1, max(anchor.segment, *numbers, 1) + 1) if n not in numbers), None)
     if missing is not None:
         raise Damaged(Damage("cut_short", f"{files.name(missing)} is missing", 0, missing, 0))
-    fence = files.fence(anchor.segment)
-    data = files.read_segment(folder, anchor.segment)
-    fed = fence.feed(data[: anchor.length])
-    if fence.offset < anchor.length:
-        cut = len(data) < anchor.length and not fed.bad_line
-        what = f"history ends after record {fence.seq}; record {anchor.seq} was acknowledged" if cut else "the line does not verify"
-        raise Damaged(Damage("cut_short" if cut else "broken", what, fence.seq, fence.number, fence.offset))
-    if (fence.seq, fence.mac) != (anchor.seq, anchor.mac):
-        raise Damaged(Damage("broken", f"record {fence.seq} is not the one the anchor names", fence.seq, fence.number, fence.offset))
-    return fence
+    return fence_at(files, folder, anchor)
 
 
 def advance(files: SessionFiles, folder: int, fence: Fence, *, writer: str, now: int) -> list[Record]:
     """From the anchor to the head, if there is more; records that a busy or read-only journal doesn't let us make durable are left out."""
-    if not _is_more(files, folder, fence):
+    is_settled = files.anchor.look_twice(files.keys).slots is Slots.SETTLED
+    if is_settled and not _is_more(files, folder, fence):
         return []
-    with contextlib.suppress(Busy):
-        try:
-            with files.locked() as held:
-                return catch_up(files, held, fence, Check.SHORT, writer=writer, now=now).records
-        except OSError as exc:
-            if exc.errno not in READ_ONLY:
-                raise
+    try:
+        with files.locked() as held:
+            return catch_up(files, held, fence, Check.SHORT, writer=writer, now=now).records
+    except Busy:
+        if not is_settled:
+            raise  # what was acknowledged last is only known under the lock
+    except OSError as exc:
+        if exc.errno not in READ_ONLY:
+            raise
     return []
 
 
@@ -115,11 +109,11 @@ def _checked(files: SessionFiles, folder: int, number: int, sealing: Sealing) ->
     excess = data[length:]
     if len(data) < length:
         raise Damaged(Damage("cut_short", f"{files.name(number)} has {len(data)} of {length} bytes", sealing.first_seq - 1, number, len(data)))
+    key = files.keys.get(sealing.generation).segment
     if excess:
-        if not files.quarantine.holds_cut(files.name(number), length, excess):
+        if not sealing.previous.allows(excess, key):
             raise Damaged(Damage("broken", f"{len(excess)} bytes follow the end of {files.name(number)}", sealing.first_seq - 1, number, length))
         data = data[:length]
-    key = files.keys.get(sealing.generation).segment
     if blake3(data, key=key).hexdigest() != sealing.previous.digest:
         raise Damaged(Damage("broken", f"{files.name(number)} was changed", sealing.first_seq - 1, number, 0))
     return data

@@ -7,24 +7,29 @@ given another life by anyone is refused from then on. An opening verifies every 
 
 import contextlib
 import threading
+import time
 from bisect import bisect_right
 
-from holdfast.adapters.files.catch_up import Damaged, read_anchor
-from holdfast.adapters.files.paths import walk
+from holdfast.adapters.files.catch_up import Damaged, believable, catch_up, fence_at
+from holdfast.adapters.files.locks import FolderLock
+from holdfast.adapters.files.paths import READ_ONLY, walk
 from holdfast.adapters.files.reading import stream
 from holdfast.adapters.files.session_files import SessionFiles
-from holdfast.errors import NewerVersion
+from holdfast.errors import Busy, NewerVersion
 from holdfast.ids import SessionId
+from holdfast.journal.anchor import Anchor
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.fence import Fence
 from holdfast.journal.record import Head, Record
 from holdfast.journal.segment import REPAIRED, is_own
 from holdfast.journal.verify import Damage
+from holdfast.ports.journal_store import Check
 from holdfast.ports.snapshots import Snapshot
 from holdfast.session.home_events import HomeState, SessionCreated, SessionDeleted, decode_home_event
 from holdfast.session.home_snapshot import decode_home_state, encode_home_state
 
 SNAPSHOT_EVERY = 2000  # records: folding fewer takes less time than anyone notices
+_PAUSES_SECONDS = (0.001, 0.004, 0.016, 0.064, 0.256)  # for a writer that was stopped in mid write of the home's slot
 _SNAPSHOT_SHARE = 8  # and an eighth of all: so that what a birth costs does not grow with how many there were
 
 
@@ -35,8 +40,8 @@ class _AnotherPast(Exception):
 class Registry:
     """One process's fold of the home's journal."""
 
-    def __init__(self, files: SessionFiles) -> None:
-        self._files = files
+    def __init__(self, files: SessionFiles, writer: str) -> None:
+        self._files, self._writer = files, writer
         self._guard = threading.Lock()
         self.reset()
 
@@ -127,15 +132,47 @@ class Registry:
             try:
                 self._read_to_anchor()
             except BaseException as exc:
-                if not isinstance(exc, Damaged | KeyMissing | NewerVersion | OSError):
+                if not isinstance(exc, Damaged | KeyMissing | NewerVersion | Busy | OSError):
                     # Ctrl-C or no memory in the middle of it: records may have been read and not folded, so the next look begins anew.
                     self.reset()
                 raise
-            self._seen = raw
+            # A cell that had to be settled is looked at again: only bytes that say all by themselves are known by themselves.
+            self._seen = raw if self._files.anchor.was_settled(raw) else b""
+
+    def _settled_anchor(self) -> Anchor:
+        """
+        The home's head. Slots that do not verify together are judged and written again under the home's write lock.
+
+        That lock is never waited for, since the caller may hold a session's: whoever has it writes the slot, and a few more looks show that.
+        """
+        files = self._files
+        for pause in _PAUSES_SECONDS:
+            anchor = files.anchor.look_twice(files.keys).settled
+            if anchor is not None:
+                return anchor
+            lock = files.try_locked()
+            if lock is not None:
+                return self._settle(lock)
+            time.sleep(pause)
+        raise Busy("the home's journal is being written; what was acknowledged last is not known yet", hint="try again")
+
+    def _settle(self, lock: FolderLock) -> Anchor:
+        """With the home's write lock, which is released afterwards."""
+        files, anchor = self._files, None
+        try:
+            anchor = believable(files.anchor.look(files.keys), self._fence)
+            fence = fence_at(files, lock.fd, anchor)
+            return catch_up(files, lock.fd, fence, Check.SHORT, writer=self._writer, now=fence.at).anchor
+        except OSError as exc:
+            if exc.errno not in READ_ONLY or anchor is None:
+                raise
+            return anchor
+        finally:
+            lock.release()
 
     def _read_to_anchor(self) -> None:
         files, fence = self._files, self._fence
-        anchor = read_anchor(files, fence)
+        anchor = self._settled_anchor()
         if anchor.seq <= fence.seq:
             return
         with walk(files.home, *files.parts) as folder:

@@ -22,7 +22,7 @@ from holdfast.journal.anchor import Anchor
 from holdfast.journal.chain import KeyMissing, Keyring
 from holdfast.journal.fence import Fence
 from holdfast.journal.record import read_unverified
-from holdfast.journal.segment import parse_segment_name, read_opened, segment_name
+from holdfast.journal.segment import Previous, parse_segment_name, read_opened, segment_name
 from holdfast.limits import BATCH_BYTES_MAX, KIB, LOCK_WAIT_SECONDS, SEGMENT_BYTES
 
 HEADER_BYTES_MAX = 4 * KIB  # a segment's first line
@@ -105,6 +105,12 @@ class SessionFiles:
             lock.release()
             return None
         return lock
+
+    def try_locked(self) -> FolderLock | None:
+        """The write lock without waiting; None when somebody has it, this very thread included."""
+        if self._lock is None:
+            self._open_lock()
+        return self.try_acquire()
 
     def acquire(self, wait_seconds: float | None = None) -> FolderLock:
         if os.getpid() != self._pid:
@@ -254,8 +260,8 @@ class SessionFiles:
         """More than any segment of ours can be: it is full at `segment_bytes`, and one batch may go past that."""
         return max(self.segment_bytes, SEGMENT_BYTES) + 2 * BATCH_BYTES_MAX
 
-    def claimed_length(self, folder: int, number: int) -> int | None:
-        """How long segment `number` is according to its next one's header, which the chain has yet to confirm; None without a next."""
+    def claimed_closing(self, folder: int, number: int) -> Previous | None:
+        """What segment `number`'s next one says of it in its header, which the chain has yet to confirm; None without a next."""
         try:
             first = self.read_segment(folder, number + 1, HEADER_BYTES_MAX)
         except FileNotFoundError:
@@ -263,15 +269,19 @@ class SessionFiles:
         line, newline, _ = first.partition(b"\n")
         record = read_unverified(line + b"\n") if newline else None
         opened = read_opened(record.body) if record else None
-        return opened.previous.length if opened and opened.previous else None
+        return opened.previous if opened else None
 
-    def closed_length(self, folder: int, number: int) -> int | None:
+    def claimed_length(self, folder: int, number: int) -> int | None:
+        closing = self.claimed_closing(folder, number)
+        return closing.length if closing else None
+
+    def verified_closing(self, folder: int, number: int) -> Previous | None:
         """The same, if the next one's header is somebody's with the key. It may be of another past: the chain has yet to confirm it."""
         header = self.fence(number + 1)
         with contextlib.suppress(FileNotFoundError, KeyMissing, NewerVersion):
             first = self.read_segment(folder, number + 1, HEADER_BYTES_MAX)
-            if header.feed(first[: first.find(b"\n") + 1]).records and header.previous is not None:
-                return header.previous.length
+            if header.feed(first[: first.find(b"\n") + 1]).records:
+                return header.previous
         return None
 
     def temporary(self, number: int) -> str:

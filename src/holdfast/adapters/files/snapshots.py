@@ -54,7 +54,7 @@ def keep(files: SessionFiles, key: bytes, generation: int, snapshot: Snapshot) -
     temporary = f".{_name(files)}.{secrets.token_hex(8)}.tmp"
     try:
         with walk(files.home, *files.parts) as folder:
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE, dir_fd=folder)
+            fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE, dir_fd=folder)
             try:
                 write_all(fd, data, 0)
             finally:

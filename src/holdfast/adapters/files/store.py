@@ -35,7 +35,6 @@ from holdfast.adapters.files.threads import Arrival, Threads, no_thread
 from holdfast.adapters.files.verifying import unreadable, verify_files
 from holdfast.errors import Busy, InvariantBroken, Refused, Untrusted, Unusable
 from holdfast.ids import InstanceId, JobId, SessionId
-from holdfast.journal.chain import KeyMissing
 from holdfast.journal.record import Draft
 from holdfast.journal.verify import Verdict
 from holdfast.limits import LOCK_WAIT_SECONDS, SEGMENT_BYTES
@@ -177,9 +176,11 @@ class FileStore:
 
     def _goes_past_anchor(self, created: SessionCreated) -> bool:
         files = self._files.of(created)
-        with contextlib.suppress(OSError, KeyMissing):
-            anchor = files.anchor.read(files.keys)
-            return anchor is not None and files.stat_segment(anchor.segment).st_size > anchor.length
+        with contextlib.suppress(OSError):
+            look = files.anchor.look_twice(files.keys)
+            if look.anchor is None:
+                return False  # whoever opens it says what that means
+            return look.settled is None or files.stat_segment(look.anchor.segment).st_size > look.anchor.length
         return False
 
     def _held_by(self, session: SessionId, wait_seconds: float | None) -> Busy | None:

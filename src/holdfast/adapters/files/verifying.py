@@ -11,7 +11,7 @@ from holdfast.adapters.files.paths import walk as walk_folders
 from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.errors import Busy, NewerVersion, Refused
 from holdfast.ids import SessionId
-from holdfast.journal.anchor import Anchor
+from holdfast.journal.anchor import Look
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.verify import SegmentBytes, Verdict, VerdictName, walk
 
@@ -49,26 +49,23 @@ def verify_files(
                     find_more()  # a peer may have gone on in new segments since we looked; from here on nobody can
                 return files.read_segment(folder, number)[offset:]
 
-            def anchor() -> Anchor | None:
-                try:
-                    return files.anchor.read(files.keys)
-                except KeyMissing as exc:
-                    if is_lost(exc.generation):
-                        raise
-                    return None  # it names a key that never was: not one of ours
+            def look() -> Look:
+                found = files.anchor.look(files.keys)
+                if found.anchor is None and found.missing is not None and is_lost(found.missing.generation):
+                    raise found.missing  # any other key never was, and the slot is not one of ours
+                return found
 
             find_more()
             found = walk(
                 files.fence(),
                 segments,
-                anchor,
+                look,
                 first_mac=first_mac,
-                claimed_length=lambda number: files.closed_length(folder, number),
-                excess_is_known=lambda number, length, excess: files.quarantine.holds_cut(files.name(number), length, excess),
+                closing=lambda number: files.verified_closing(folder, number),
                 is_lost=is_lost,
             )
     except FileNotFoundError:
         return verdict("cut_short", "its folder is missing")
     except (KeyMissing, NewerVersion, Refused, Busy, OSError) as exc:
         return verdict("unreadable", str(exc))
-    return verdict(found.verdict, found.detail, records=found.records, at_seq=found.fence.seq or None, segment=found.segment, byte=found.byte)
+    return verdict(found.verdict, found.detail, records=found.records, at_seq=found.at_seq or None, segment=found.segment, byte=found.byte)

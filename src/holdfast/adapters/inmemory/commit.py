@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.adapters.inmemory.disk import AT_LOCK, AT_WRITE, Crashed, Entry, Fault, InMemoryDisk, Life
+from holdfast.adapters.inmemory.settlement import UNSEAL, settle
 from holdfast.errors import (
     BrokenChain,
     Busy,
@@ -24,8 +25,6 @@ from holdfast.errors import (
 )
 from holdfast.journal.record import check_draft
 from holdfast.ports.journal_store import Appended, Check, Decide, Head, Record, SealMark, Section
-
-UNSEAL = "look at it with `holdfast verify`, then `holdfast sessions unseal`"
 
 
 @dataclass(eq=False)
@@ -91,15 +90,15 @@ def _commit(disk: InMemoryDisk, life: Life, batch: Sequence[Pending]) -> None:
         raise life_over(life)
     if life.seal is not None:
         raise error_from_mark(life.seal)
+    settle(life)
     start, known = _verify_for(life, batch)
     entries: list[Entry] = []
     for pending in batch:
         _decide(life, pending, known, start, entries)
     if entries:
         _write(disk, life, entries)
-    # Commit point: records that an earlier commit left in doubt are ours as well now.
-    if len(life.entries) > life.anchor.seq:
-        life.anchor = Head(len(life.entries), life.entries[-1].mac)
+    # Commit point: what one caller added is one batch, and the slots of the anchor end one batch apart.
+    life.move_anchor(*(Head(pending.added[-1].seq, pending.added[-1].mac) for pending in batch if pending.added))
     for pending in batch:
         if pending.outcome is None:
             pending.outcome = _appended(pending, known, start)
@@ -157,8 +156,8 @@ def _decide(life: Life, pending: Pending, known: list[Record], start: int, entri
         _deciding.active = False
     # Anyone's records carry the epoch they were written in.
     epoch = pending.epoch if pending.epoch is not None else life.epoch
-    for draft in drafts:
-        entry, record = life.seal_entry(before, draft, at=now, epoch=epoch, writer=pending.writer)
+    for left, draft in enumerate(drafts, start=1 - len(drafts)):
+        entry, record = life.seal_entry(before, draft, at=now, epoch=epoch, writer=pending.writer, more=left < 0)
         entries.append(entry)
         known.append(record)
         pending.added.append(record)
@@ -212,6 +211,18 @@ def _appended(pending: Pending, known: Sequence[Record], start: int) -> Appended
 
 def _seq_seen(pending: Pending, known: Sequence[Record], start: int) -> int:
     return known[-1].seq if known else max(start, pending.since.seq)
+
+
+def settled(life: Life, upto: int = 0) -> tuple[list[Record], Untrusted | None]:
+    """With the life's lock held: all records, and what is wrong with it, if anything is. A sealed one is left as it is."""
+    damage: Untrusted | None = None
+    if life.seal is None:
+        try:
+            settle(life)
+        except Untrusted as exc:
+            damage = exc
+    records, found = verified(life, life.genesis, upto=max(life.anchor.seq, upto))
+    return records, damage or found
 
 
 def verified(life: Life, after: Head, upto: int) -> tuple[list[Record], Untrusted | None]:

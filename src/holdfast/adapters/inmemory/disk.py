@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from blake3 import blake3
 
 from holdfast.ids import InstanceId, SessionId
+from holdfast.journal.anchor_cases import Slots
 from holdfast.ports.journal_store import Draft, Head, Record, SealMark
 
 if TYPE_CHECKING:
@@ -68,6 +69,14 @@ class _Header(msgspec.Struct, frozen=True, array_like=True):
     writer: str
     type: str
     version: int
+    more: bool = False
+
+
+class Slot(NamedTuple):
+    """Half of an anchor: see `journal/anchor.py`."""
+
+    counter: int
+    head: Head
 
 
 @dataclass
@@ -78,8 +87,8 @@ class Life:
     instance: InstanceId
     key: bytes
     entries: list[Entry] = field(default_factory=list)
-    # The head as of the last acknowledged commit. May lag behind `entries` (a commit in doubt), never leads.
-    anchor: Head = NOTHING
+    # The head as of the last acknowledged commit, twice: the newer one is one batch ahead. May lag behind `entries`, never leads.
+    slots: list[Slot | None] = field(default_factory=lambda: [None, None])
     # The highest epoch ever handed out. Rises with every claim.
     epoch: int = 0
     seal: SealMark | None = None
@@ -104,9 +113,42 @@ class Life:
     def genesis(self) -> Head:
         return Head(0, blake3(b"genesis", key=self.key).digest())
 
-    def seal_entry(self, before: Head, draft: Draft, *, at: int, epoch: int, writer: str) -> tuple[Entry, Record]:
-        """What a draft becomes after `before`."""
-        header = _Header(before.seq + 1, at, epoch, writer, draft.type, draft.version)
+    # --- the anchor: the rules of `journal/anchor_cases.py`, without bytes
+
+    @property
+    def anchor(self) -> Head:
+        """The newest slot that can be read in its own place."""
+        newest = self._newest()
+        return newest.head if newest is not None else NOTHING
+
+    def bear_anchor(self, head: Head) -> None:
+        self.slots = [Slot(0, head), Slot(1, head)]
+
+    def move_anchor(self, *ends: Head) -> None:
+        """Over durable batches that end there: the last two are enough for the slots to be one batch apart."""
+        for head in ends[-2:]:
+            newest = self._newest()
+            counter = newest.counter + 1 if newest is not None else 0
+            self.slots[counter % 2] = Slot(counter, head)
+
+    def wipe_slot(self, counter: int) -> None:
+        self.slots[counter % 2] = None
+
+    def look(self) -> Slots:
+        found = [slot.counter for slot in self._readable()]
+        if len(found) == len(self.slots):
+            return Slots.SETTLED if abs(found[0] - found[1]) == 1 else Slots.APART
+        return Slots.ONE if found else Slots.NONE
+
+    def _readable(self) -> list[Slot]:
+        return [slot for place, slot in enumerate(self.slots) if slot is not None and slot.counter % 2 == place]
+
+    def _newest(self) -> Slot | None:
+        return max(self._readable(), key=lambda slot: slot.counter, default=None)
+
+    def seal_entry(self, before: Head, draft: Draft, *, at: int, epoch: int, writer: str, more: bool = False) -> tuple[Entry, Record]:
+        """What a draft becomes after `before`. `more`: its batch goes on."""
+        header = _Header(before.seq + 1, at, epoch, writer, draft.type, draft.version, more)
         entry = Entry(msgspec.json.encode(header), draft.body, b"")
         entry.mac = self.mac_after(before.mac, entry)
         return entry, _record(header, entry)
@@ -150,6 +192,7 @@ def _record(header: _Header, entry: Entry) -> Record:
         version=header.version,
         body=entry.body,
         mac=entry.mac,
+        more=header.more,
     )
 
 
@@ -175,7 +218,7 @@ class InMemoryDisk:
         """A life with a key of its own, so that rows of another life never verify in it."""
         material = b"\0".join((b"life", session.encode(), instance.encode()))
         life = Life(session=session, instance=instance, key=blake3(material, key=self._key).digest())
-        life.anchor = life.genesis
+        life.bear_anchor(life.genesis)
         return life
 
     # Faults, taken in the order given. A fault without a session meets the next commit of any session, but not the home's.
@@ -216,6 +259,17 @@ class InMemoryDisk:
 
     def cut(self, session: SessionId, *, after: int) -> None:
         del self.living(session).entries[after:]
+
+    def wipe_newer_slot(self, session: SessionId) -> None:
+        """Zero the newer half of its anchor."""
+        life = self.living(session)
+        life.wipe_slot(max(slot.counter for slot in life.slots if slot is not None))
+
+    def copy_older_slot(self, session: SessionId) -> None:
+        """Copy the older half of its anchor over the newer."""
+        life = self.living(session)
+        older = min((slot for slot in life.slots if slot is not None), key=lambda slot: slot.counter)
+        life.slots = [older, older]
 
     def forge(self, session: SessionId, draft: Draft) -> None:
         """Append a row of perfect shape, whose mac is made without the key."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
-from holdfast.adapters.inmemory.commit import Pending, commit_waiting, error_from_mark, life_over, refuse_nesting, verified
+from holdfast.adapters.inmemory.commit import Pending, commit_waiting, error_from_mark, life_over, refuse_nesting, settled
 from holdfast.adapters.inmemory.disk import Crashed, Life
 from holdfast.errors import BrokenChain, InDoubt, InvariantBroken, Refused, Untrusted
 from holdfast.ids import InstanceId, SessionId
@@ -76,13 +76,11 @@ class InMemoryJournal:
         with life.lock:
             if life.deleted:
                 raise life_over(life)
-            records, damage = verified(life, life.genesis, upto=max(life.anchor.seq, self._head.seq))
+            records, damage = settled(life, upto=self._head.seq)
             if damage is not None and life.seal is None:
                 self._store.seal(life, damage)
                 self._spent = damage
                 raise damage
-            if damage is None and len(records) > life.anchor.seq:
-                life.anchor = Head(records[-1].seq, records[-1].mac)
         head = life.genesis
         for record in records:
             if record.seq > after:

@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.inmemory.commit import Pending, commit_waiting, error_from_mark, mark_from_error, verified
+from holdfast.adapters.inmemory.commit import Pending, commit_waiting, error_from_mark, mark_from_error, settled
 from holdfast.adapters.inmemory.disk import HOME, Crashed, InMemoryDisk, Life
 from holdfast.adapters.inmemory.journal import InMemoryJournal
 from holdfast.errors import Busy, HoldfastError, InvariantBroken, Refused, Untrusted
 from holdfast.ids import InstanceId, SessionId
+from holdfast.journal.anchor_cases import Slots
 from holdfast.journal.record import check_draft, times_of_birth
+from holdfast.journal.segment import REPAIRED
 from holdfast.ports.clock import Clock
 from holdfast.ports.journal_store import Check, Draft, Head, SealMark
 from holdfast.session.home_events import (
@@ -64,12 +66,13 @@ class InMemoryStore:
         self.check_alive()
         life = self.disk.bear(session, instance)
         before = life.genesis
-        for draft, at in zip(first, times_of_birth(first, self.clock.now_ms()), strict=True):
+        times = times_of_birth(first, self.clock.now_ms())
+        for left, draft, at in zip(range(1 - len(first), 1), first, times, strict=True):
             check_draft(draft)
-            entry, record = life.seal_entry(before, draft, at=at, epoch=0, writer=self.name)
+            entry, record = life.seal_entry(before, draft, at=at, epoch=0, writer=self.name, more=left < 0)
             life.entries.append(entry)
             before = Head(record.seq, record.mac)
-        life.anchor = before
+        life.bear_anchor(before)
         first_mac = life.entries[0].mac if life.entries else life.genesis.mac
 
         def register(state: HomeState) -> AnyHomeEvent:
@@ -96,13 +99,11 @@ class InMemoryStore:
         self.check_alive()
         life = self._life(session)
         with life.lock:
-            records, damage = verified(life, life.genesis, upto=life.anchor.seq)
+            records, damage = settled(life)
             if damage is not None and life.seal is None:
                 self.seal(life, damage)
             elif life.seal is not None:
                 self._tell_home_of_seal(life, life.seal)
-            elif records:
-                life.anchor = Head(records[-1].seq, records[-1].mac)
         head = Head(records[-1].seq, records[-1].mac) if records else life.genesis
         return InMemoryJournal(self, life, head)
 
@@ -136,7 +137,7 @@ class InMemoryStore:
         with self.disk.home.lock:
             living = self._home_state().sessions
         lives = [self.disk.lives[name, living[name].instance] for name in sorted(living)]
-        return [life.session for life in lives if len(life.entries) > life.anchor.seq]
+        return [life.session for life in lives if len(life.entries) > life.anchor.seq or life.look() in {Slots.ONE, Slots.APART}]
 
     async def held_by(self, session: SessionId, *, wait_seconds: float | None = None) -> Busy | None:  # noqa: ARG002 - the port's
         """Nobody ever keeps it: all of its processes are this one, and none can be stopped in the middle."""
@@ -153,7 +154,7 @@ class InMemoryStore:
         home = self.disk.home
         with home.lock:
             self._bear_home()
-            records, damage = verified(home, home.genesis, upto=home.anchor.seq)
+            records, damage = settled(home)
             if damage is not None and home.seal is None:
                 home.seal = mark_from_error(damage)
         return InMemoryJournal(self, home, Head(records[-1].seq, records[-1].mac) if records else home.genesis)
@@ -230,11 +231,12 @@ class InMemoryStore:
         home = self.disk.home
         if home.seal is not None:
             raise error_from_mark(home.seal)
-        records, damage = verified(home, home.genesis, upto=home.anchor.seq)
+        records, damage = settled(home)
         if damage is not None:
             self.seal(home, damage)
             raise damage
         state = HomeState()
         for record in records:
-            state.evolve(decode_home_event(record.type, record.version, record.body), at=record.at)
+            if record.type != REPAIRED:
+                state.evolve(decode_home_event(record.type, record.version, record.body), at=record.at)
         return state

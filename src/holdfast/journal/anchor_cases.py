@@ -1,0 +1,102 @@
+"""
+Every state of the two anchor slots and the journal's end, with the one legal cause of each.
+
+A batch is written and synced, then one slot is moved over it, then it is acknowledged. So whatever stops a writer leaves one of the legal
+cases below; a state without a legal cause is somebody else's work, and counts as cut short or broken. The end is judged against the newest
+slot that verifies, with the write lock held. Exactly one case matches any combination. Pure.
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class Slots(Enum):
+    """What the two slots of a cell say together."""
+
+    SETTLED = "both verify, one apart"
+    ONE = "one verifies"  # the other is zeroed, torn, copied from its neighbour, or of a key that we lack
+    APART = "both verify, not one apart"
+    NONE = "none verifies"  # or no claim does
+
+
+class End(Enum):
+    """Where the journal ends, against the newest slot that verifies."""
+
+    BEFORE = "before the slot"
+    AT = "at the slot"
+    TORN = "at the slot, then part of a batch"
+    PAST = "whole batches past the slot"
+    PAST_TORN = "whole batches past the slot, then part of one"
+    BROKEN = "a whole line that does not verify"
+
+
+class Action(Enum):
+    GO_ON = "go on"
+    MOVE = "make the batches durable, move the slots over them"
+    CUT = "keep the part in quarantine, cut it, say so"
+    MOVE_AND_CUT = "move, then cut"
+    CUT_SHORT = "seal: cut short"
+    BROKEN = "seal: broken"
+
+
+class Case(NamedTuple):
+    letter: str
+    slots: frozenset[Slots]
+    ends: frozenset[End]
+    action: Action
+    cause: str
+
+
+_ANY_SLOTS = frozenset(Slots)
+_READABLE = frozenset({Slots.SETTLED, Slots.ONE})
+
+CASES = (
+    Case("A", frozenset({Slots.SETTLED}), frozenset({End.AT}), Action.GO_ON, "a clean stop; a newborn session; a claim without a record"),
+    Case("B", frozenset({Slots.SETTLED}), frozenset({End.TORN}), Action.CUT, "a crash in mid append"),
+    Case(
+        "C",
+        frozenset({Slots.SETTLED}),
+        frozenset({End.PAST}),
+        Action.MOVE,
+        "a crash between the sync and the slot; a slot that could not be written; a power cut before the anchor's sync",
+    ),
+    Case("D", frozenset({Slots.SETTLED}), frozenset({End.PAST_TORN}), Action.MOVE_AND_CUT, "a power cut before the anchor's sync, in mid append"),
+    Case(
+        "E",
+        frozenset({Slots.ONE}),
+        frozenset({End.PAST}),
+        Action.MOVE,
+        "a crash in mid write of the slot, once or again; a slot that was written in part",
+    ),
+    Case("F", frozenset({Slots.ONE}), frozenset({End.PAST_TORN}), Action.MOVE_AND_CUT, "a power cut that tore the slot, in mid append"),
+    Case(
+        "G",
+        frozenset({Slots.ONE}),
+        frozenset({End.AT, End.TORN}),
+        Action.CUT_SHORT,
+        "none: a slot is written only over a whole batch that is durable",
+    ),
+    Case("H", _READABLE, frozenset({End.BEFORE}), Action.CUT_SHORT, "none: the anchor never leads"),
+    Case(
+        "I",
+        frozenset({Slots.APART, Slots.NONE}),
+        frozenset(End) - {End.BROKEN},
+        Action.CUT_SHORT,
+        "none: the slots are written in turn, and creation writes both",
+    ),
+    Case("J", _ANY_SLOTS, frozenset({End.BROKEN}), Action.BROKEN, "none: a crash leaves no whole line that does not verify"),
+)
+
+
+def judge(slots: Slots, end: End) -> Case:
+    """The one case of this state."""
+    return next(case for case in CASES if slots in case.slots and end in case.ends)
+
+
+def end_of(*, reaches: bool, past: bool, torn: bool) -> End:
+    """`reaches`: up to the slot; `past`: at least one whole batch follows it; `torn`: part of a batch stands at the end."""
+    if not reaches:
+        return End.BEFORE
+    if past:
+        return End.PAST_TORN if torn else End.PAST
+    return End.TORN if torn else End.AT

@@ -1,0 +1,58 @@
+"""The table of (slots, journal end): complete, without overlap, and what each letter stands for."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from holdfast.journal.anchor_cases import CASES, Action, End, Slots, end_of, judge
+
+
+@pytest.mark.parametrize(("slots", "end"), list(product(Slots, End)))
+def test_every_state_matches_exactly_one_case(slots: Slots, end: End) -> None:
+    assert sum(slots in case.slots and end in case.ends for case in CASES) == 1
+    assert judge(slots, end) in CASES
+
+
+def test_every_case_matches_something_and_has_its_own_letter() -> None:
+    assert all(case.slots and case.ends for case in CASES)
+    assert "".join(case.letter for case in CASES) == "ABCDEFGHIJ"
+
+
+def test_only_a_state_with_a_legal_cause_goes_on() -> None:
+    for case in CASES:
+        is_accused = case.action in {Action.CUT_SHORT, Action.BROKEN}
+        assert case.cause.startswith("none: ") == is_accused, case.letter
+
+
+@pytest.mark.parametrize(
+    ("slots", "end", "action"),
+    [
+        (Slots.SETTLED, End.AT, Action.GO_ON),  # a newborn session, a claim without a record
+        (Slots.SETTLED, End.PAST, Action.MOVE),  # a failed anchor write that left nothing; a power cut
+        (Slots.ONE, End.PAST, Action.MOVE),  # a crash in mid write of a slot, and a second one in mid repair
+        (Slots.ONE, End.PAST_TORN, Action.MOVE_AND_CUT),
+        (Slots.ONE, End.AT, Action.CUT_SHORT),  # a slot zeroed or copied over its neighbour, and its batch cut
+        (Slots.ONE, End.TORN, Action.CUT_SHORT),  # the same with one byte left, or cut inside the batch
+        (Slots.APART, End.PAST, Action.CUT_SHORT),  # an older copy of one slot
+        (Slots.NONE, End.AT, Action.CUT_SHORT),
+        (Slots.SETTLED, End.BEFORE, Action.CUT_SHORT),
+        (Slots.ONE, End.BROKEN, Action.BROKEN),
+    ],
+)
+def test_the_named_states(slots: Slots, end: End, action: Action) -> None:
+    assert judge(slots, end).action is action
+
+
+def test_an_end_is_named_by_three_findings() -> None:
+    found = {end_of(reaches=reaches, past=past, torn=torn) for reaches, past, torn in product([True, False], repeat=3)}
+    assert found == set(End) - {End.BROKEN}
+
+
+def test_the_documented_table_is_this_one() -> None:
+    """docs/journal-format.md lists every case, word for word."""
+    listed = (Path(__file__).parents[3] / "docs/journal-format.md").read_text()
+    for case in CASES:
+        slots = "; ".join(each.value for each in Slots if each in case.slots)
+        ends = "; ".join(each.value for each in End if each in case.ends)
+        assert f"| {case.letter} | {slots} | {ends} | {case.action.value} | {case.cause} |\n" in listed

@@ -339,13 +339,14 @@ class Lane:
         """The lock is free again: the mark goes to the home's journal, whose lock must never be waited for under a session's."""
         journal = requests[0].journal
         untrusted = error if isinstance(error, Untrusted) else journal.untrusted(error.damage, while_open=True)
-        try:
-            self.host.seal(journal, untrusted)
-        except HoldfastError as exc:
-            untrusted.add_note(f"the seal could not be recorded: {exc}")
+        # Before sealing: whatever that meets, every append has its outcome and every handle is spent.
         for request in requests:
             request.journal.spend(untrusted)
             request.result, request.error = None, untrusted
+        try:
+            self.host.seal(journal, untrusted)
+        except Exception as exc:  # noqa: BLE001  the damage is reported; the next process that opens the session seals it
+            untrusted.add_note(f"the seal could not be recorded: {exc}")
 
     def _commit_locked(self, lock: FolderLock, requests: list[Request]) -> None:
         if len(requests) == 1:

@@ -222,6 +222,8 @@ class InMemoryStore:
         )
         self.disk.home.waiting.append(pending)
         commit_waiting(self.disk, self.disk.home, seal=self.seal)
+        if isinstance(pending.outcome, Crashed):
+            self.crash()  # it was this process that wrote
         if isinstance(pending.outcome, BaseException):
             raise pending.outcome
 

@@ -32,18 +32,22 @@ class Codes:
     def __init__(self) -> None:
         # By hash, so that the time a comparison takes tells nothing about a code.
         self._open: OrderedDict[str, tuple[int, Offer]] = OrderedDict()
+        # The latest time that was given here: a clock that is set back makes no code last longer.
+        self._latest = 0
 
     def new(self, offer: Offer, *, now: int) -> str:
         code = secrets.token_urlsafe(32)
-        self._open[digest_of(code)] = (now + CODE_SECONDS * 1000, offer)
+        self._latest = max(self._latest, now)
+        self._open[digest_of(code)] = (self._latest + CODE_SECONDS * 1000, offer)
         while len(self._open) > _CODES_MAX:
             self._open.popitem(last=False)
         return code
 
     def take(self, code: str, *, now: int) -> Offer | None:
         """Used up by the first who brings it, in time or not."""
+        self._latest = max(self._latest, now)
         found = self._open.pop(digest_of(code), None)
-        return found[1] if found is not None and now < found[0] else None
+        return found[1] if found is not None and self._latest < found[0] else None
 
     @contextmanager
     def taken(self, code: str, *, now: int) -> Generator[Offer | None, None, None]:

@@ -267,7 +267,7 @@ class Api:
         query_of(request)
         gateway, now = self._gateway, self._service.world.clock.now_ms()
         body = await read_body(request, CodeIn)
-        with gateway.codes.taken(body.code, now=now) as offer:
+        with gateway.codes.taken(body.code, now=self._service.world.now_ms()) as offer:
             if offer is None:
                 if not gateway.code_tries.take(""):  # only of those that are none: nobody can keep the owner out by guessing
                     raise Refused("too many codes were tried", code="too_many", hint="wait a moment")
@@ -278,7 +278,7 @@ class Api:
                 person=offer.person,
                 scopes=offer.scopes,
                 audience=offer.audience,
-                expires_at=now + PAGE_TOKEN_SECONDS * 1000,
+                expires_at=self._service.world.now_ms() + PAGE_TOKEN_SECONDS * 1000,
                 by=offer.by,
                 now=now,
             )

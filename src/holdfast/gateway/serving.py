@@ -75,7 +75,7 @@ class Serving:
     def page_address(self, person: str, *, by: str) -> str:
         """With a one-time code in the fragment, which browsers send to nobody."""
         offer = Offer(person=person, scopes=SCOPES, audience="personal", by=by)
-        return f"{self.address}/#code={self.gateway.codes.new(offer, now=self.gateway.service.world.clock.now_ms())}"
+        return f"{self.address}/#code={self.gateway.codes.new(offer, now=self.gateway.service.world.now_ms())}"
 
     def stop(self) -> None:
         """The second time: now."""

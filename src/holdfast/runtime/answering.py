@@ -27,8 +27,10 @@ from holdfast.runtime.reports import AnswerReport, ErrorReport, Result
 from holdfast.runtime.seeing_through import TurnDrives, is_foreign
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import turn_report
+from holdfast.runtime.timekeeper import HomeTime, refuse_disputed
 from holdfast.runtime.waiting import has_expired
 from holdfast.runtime.world import World
+from holdfast.session.approvals import DENY
 from holdfast.session.codec import decode
 from holdfast.session.commands import AnswerApproval, Expire
 from holdfast.session.decide_answers import Answered
@@ -42,10 +44,11 @@ _log = logging.getLogger("holdfast.service")
 class Answering:
     """One per service; it remembers nothing."""
 
-    def __init__(self, world: World, shelf: Shelf, home: HomeLedger, delegation: Delegation, drives: TurnDrives) -> None:
+    def __init__(self, world: World, shelf: Shelf, home: HomeLedger, time: HomeTime, delegation: Delegation, drives: TurnDrives) -> None:
         self._world = world
         self._shelf = shelf
         self._home = home
+        self._time = time
         self._delegation = delegation
         self._drives = drives
 
@@ -78,10 +81,14 @@ class Answering:
     async def _record(self, ledger: Ledger, command: AnswerApproval) -> Answered:
         """GrantProposed, ApprovalAnswered, GrantActivated: in this order, so that a grant never stands without its answer."""
         await ledger.look()
-        if has_expired(ledger.state, self._world.clock.now_ms()):
+        await self._home.refresh()
+        moment = self._time.moment(session_at=ledger.state.at)
+        if has_expired(ledger.state, moment):
             await ledger.commit(Expire())
+        if command.option != DENY:
+            refuse_disputed(moment, "nobody can say whether this prompt's time is over; it stands, and can be denied")
         command = self._checked_edit(ledger, await spelled_as_taken(self._world, ledger, command))
-        grant = proposed_grant(ledger.state, command, now=self._world.clock.now_ms())
+        grant = proposed_grant(ledger.state, command, now=moment.now)
         if grant is None:
             return await _commit_answer(ledger, command)
         await self._home.append(grant)

@@ -112,7 +112,7 @@ async def owing(world: World, shelf: Shelf, *, sealed: Collection[SessionId] = (
         with suppress(HoldfastError):
             if await patience.busy(session) is None:
                 await _note_one(world, shelf, session)
-    now = world.clock.now_ms()
+    now = world.now_ms()
     standing = await _survey(world, shelf, patience)
     living = {each.session: each.instance for each in standing}
     return [each.session for each in standing if _is_due(each, now) or _awaits_in_vain(each, living, sealed)]
@@ -152,7 +152,7 @@ async def sessions(
     `sees` tells who may know of a session, `reads_all` who may read whatever is said there: nobody else is shown its last words.
     """
     found: list[SessionLine] = []
-    now, patience = world.clock.now_ms(), Patience(world.store)
+    now, patience = world.now_ms(), Patience(world.store)
     while page := await world.store.heads(after=after, limit=limit):
         rows = await _fresh_rows(world, shelf, page, patience)
         for head in page:
@@ -317,14 +317,14 @@ async def approvals(
     if everything:
         found = [each async for story in _histories(world, patience) for each in story.values()]
     else:
-        now = world.clock.now_ms()
+        now = world.now_ms()
         found = [each for standing in await _survey(world, shelf, patience) for each in _waiting(standing, now)]
     return tuple(each for each in found if for_ is None or for_ in each.may_answer)
 
 
 async def approvals_json(world: World, shelf: Shelf, *, patience: Patience | None = None) -> msgspec.Raw:
     """The same as one JSON array, from the rows' own bytes: of ten thousand prompts none is taken apart to be put together again."""
-    now = world.clock.now_ms()
+    now = world.now_ms()
     found: list[bytes] = []
     for standing in await _survey(world, shelf, patience or Patience(world.store)):
         if standing.expires_at is not None and standing.expires_at <= now:

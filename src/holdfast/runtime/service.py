@@ -46,6 +46,7 @@ from holdfast.runtime.seeing_through import TurnDrives
 from holdfast.runtime.sending import Sending
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import doubts_of, session_report, turn_report
+from holdfast.runtime.timekeeper import HomeTime
 from holdfast.runtime.world import World
 from holdfast.session.authority import MessageSource, Workspace
 from holdfast.session.commands import AnswerApproval, Cancel, CancelReminder, Expire, MarkDelivery, QueueDelivery
@@ -59,9 +60,13 @@ class Service:
     def __init__(self, world: World) -> None:
         self.world = world
         self.feed = Feed()
-        self.home = HomeLedger(world.store)
+        self.home = HomeLedger(world.store, world.clock)
+        self.time = HomeTime(self.home, world.clock)
+        world.check_clock = self.home.check_clock
+        world.now_ms = self.time.now_ms
         self.shelf = Shelf(
             world.store,
+            time=self.time,
             also=lambda before, events: owed_by(world.channels, before, events),
             on_sealed=lambda session, instance: note_sealed(world, session, instance),
         )
@@ -70,8 +75,8 @@ class Service:
         self.noting = Noting(world)
         drives = TurnDrives(world, self.shelf, self.home, self.feed, self.delegation, self.noting)
         self._sending = Sending(world, self.shelf, self.delegation, drives)
-        self._answering = Answering(world, self.shelf, self.home, self.delegation, drives)
-        self._resuming = Resuming(world, self.shelf, self.home, self.delegation, self.jobs, drives)
+        self._answering = Answering(world, self.shelf, self.home, self.time, self.delegation, drives)
+        self._resuming = Resuming(world, self.shelf, self.home, self.time, self.delegation, self.jobs, drives)
         self._foreign = ForeignTurns(world, self.shelf, self.home, drives)
         self._stack = AsyncExitStack()
         self._listener: asyncio.Task[None] | None = None

@@ -64,9 +64,11 @@ from holdfast.session.state import SessionState
 from holdfast.session.transitions import IllegalTransition
 
 
-def decide(state: SessionState, command: SessionCommand, *, now: int) -> Decided:  # noqa: C901, PLR0911, PLR0912  # one line per command
-    """`now` is the time the events will carry: never before the last record, whatever a clock that was set back says."""
-    now = max(now, state.at)
+def decide(  # noqa: C901, PLR0911, PLR0912  # one line per command
+    state: SessionState, command: SessionCommand, *, now: int, floor: int | None = None
+) -> Decided:
+    """`now` is never before the last record, whatever a clock that was set back says; or before `floor`, where that record's time is not believed."""
+    now = max(now, state.at if floor is None else floor)
     match command:  # those of every turn first
         case Expire():
             return decide_answers.expire(state, now)
@@ -148,14 +150,14 @@ class Committed(msgspec.Struct, frozen=True):
         return self.states[-1] if self.states else self.before
 
 
-def commit(state: SessionState, commands: Sequence[SessionCommand], *, now: int) -> Committed:
-    """Decide commands one after another, each against the state that the ones before it lead to."""
+def commit(state: SessionState, commands: Sequence[SessionCommand], *, now: int, floor: int | None = None) -> Committed:
+    """Decide commands one after another, each against the state that the ones before it lead to. `floor`: see `decide`."""
     events: list[SessionEvent] = []
     states: list[SessionState] = []
     decided: list[Decided] = []
-    before, now = state, max(now, state.at)
+    before = state
     for command in commands:
-        outcome = decide(state, command, now=now)
+        outcome = decide(state, command, now=now, floor=floor)
         decided.append(outcome)
         for event in outcome.events:
             try:

@@ -124,8 +124,13 @@ class HomeLedger:
 
     async def note_time(self, clock_ms: int) -> None:
         """So that a clock which is set back later revives nothing. A home that can't be written now, or a clock far ahead, is not noted."""
+
+        def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
+            now = clock_ms if self._clock is None else self._clock.now_ms()  # under the lock: a clock may be set while it is waited for
+            return (TimeNoted(clock=now),) if now > state.time else ()
+
         try:
-            await self.choose(lambda state: (TimeNoted(clock=clock_ms),) if clock_ms > state.time else ())
+            await self.choose(choose)
         except HoldfastError as exc:
             _log.warning("the time could not be noted in the home's journal (%s): %s", exc.code, exc.message)
 

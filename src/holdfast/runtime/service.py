@@ -298,10 +298,12 @@ class Service:
         return Patience(self.world.store)
 
     async def approvals(self, *, for_: str | None = None, everything: bool = False, patience: Patience | None = None) -> tuple[ApprovalReport, ...]:
+        await self.time.look()
         return await listing.approvals(self.world, self.shelf, for_=for_, everything=everything, patience=patience)
 
     async def approvals_json(self, *, patience: Patience | None = None) -> msgspec.Raw:
         """Everything that waits, as one JSON array of ApprovalReports: for whoever only passes it on."""
+        await self.time.look()
         return await listing.approvals_json(self.world, self.shelf, patience=patience)
 
     async def approval(self, approval: ApprovalId) -> ApprovalReport:
@@ -332,6 +334,7 @@ class Service:
         reads_all: listing.Sees | None = None,
     ) -> tuple[listing.SessionLine, ...]:
         sealed = await self.world.store.seals()
+        await self.time.look()
         return await listing.sessions(self.world, self.shelf, sealed=sealed, after=after, limit=limit, sees=sees, reads_all=reads_all)
 
     def follow(self, session: str, *, after: int | None = None) -> AsyncIterator[Record | Any]:

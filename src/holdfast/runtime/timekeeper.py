@@ -4,7 +4,9 @@ One idea of the present for everything that a service decides: the clock's, held
 Whoever commits to a session asks here first. See `session/expiry.py` for the rule, and docs/decisions/0020 for its reasons.
 """
 
-from holdfast.errors import Refused
+from contextlib import suppress
+
+from holdfast.errors import HoldfastError, Refused
 from holdfast.ports.clock import Clock
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.reports import iso
@@ -20,6 +22,11 @@ class HomeTime:
 
     async def check_clock(self) -> None:
         await self._home.check_clock()
+
+    async def look(self) -> None:
+        """For a list: as new as the home's journal, and where that can't be read by the clock alone."""
+        with suppress(HoldfastError):
+            await self._home.refresh()
 
     def decided_at(self, stamp: int) -> int:
         return self._home.decided_at(stamp, clock_ms=self._clock.now_ms())

@@ -361,7 +361,7 @@ async def test_what_was_backed_up_while_running_is_restored_with_nothing_owed(fi
     assert not (copy / "index.db").exists()
     whole = tree(copy)
     restored = await restore_home(copy, place, by="alice")
-    assert "ops/a" in restored
+    assert "ops/a" in restored.sessions
     assert tree(copy) == whole
     assert stat.S_IMODE((place / "keys").stat().st_mode) == 0o700
     with pytest.raises(Refused):

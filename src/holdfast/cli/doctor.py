@@ -253,7 +253,7 @@ async def _sessions(home: Path, settings: "Settings") -> list[Finding]:
     if store is None:
         return []
     try:
-        return [*await _home_journal(store), await _clock(store), *await _sealed(store), *await _index(home, store), *_memory(home, store)]
+        return [*await _home_journal(store), *await _clock(store), *await _sealed(store), *await _index(home, store), *_memory(home, store)]
     except (HoldfastError, OSError) as exc:
         return [Finding("store", "problem", str(exc), "`holdfast verify` says more")]
     finally:
@@ -271,7 +271,7 @@ async def _home_journal(store: "FileStore") -> list[Finding]:
     ]
 
 
-async def _clock(store: "FileStore") -> Finding:
+async def _clock(store: "FileStore") -> list[Finding]:
     from holdfast.runtime.home_ledger import HomeLedger
     from holdfast.runtime.reports import iso
     from holdfast.session.expiry import Moment
@@ -279,15 +279,17 @@ async def _clock(store: "FileStore") -> Finding:
     home = HomeLedger(store)
     try:
         moment = Moment(store.now_ms(), (await home.refresh()).time)
+    except HoldfastError:
+        return []  # the finding on the home's journal or its keys says why
     finally:
         await home.close()
     way_out = "set the clock; or, if it is right, `holdfast doctor --accept-clock`"
     said = f"the clock says {iso(moment.clock)}, the newest time in the home's journal is {iso(moment.journal)}"
     if moment.is_disputed:
-        return Finding("clock", "problem", f"{said}: the journal is ahead, and until that is settled nothing with an end counts", way_out)
+        return [Finding("clock", "problem", f"{said}: the journal is ahead, and until that is settled nothing with an end counts", way_out)]
     if moment.is_ahead:
-        return Finding("clock", "problem", f"{said}: the clock is more than a year ahead, and nothing is written by it", way_out)
-    return Finding("clock", "ok", said)
+        return [Finding("clock", "problem", f"{said}: the clock is more than a year ahead, and nothing is written by it", way_out)]
+    return [Finding("clock", "ok", said)]
 
 
 async def _sealed(store: "FileStore") -> list[Finding]:

@@ -8,6 +8,7 @@ syncs once, and wakes them all. Followers wait; no lock is held when a call retu
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -321,6 +322,14 @@ class Lane:
                 self._seal(requests, Damaged(Damage("broken", f"a segment names a key that never was ({exc})", requests[0].journal.head.seq, 1, 0)))
         except BaseException as exc:  # noqa: BLE001  handed to every caller, unchanged
             self._fail(requests, exc)
+        else:
+            self._refill_reserve()
+
+    def _refill_reserve(self) -> None:
+        """After a commit that succeeded, in another thread; where there is none, after the next one."""
+        if self.files.reserve.is_spent:
+            with suppress(Busy):
+                self.host.run(self.files.reserve.refill_if_spent)
 
     def _fail(self, requests: list[Request], error: BaseException) -> None:
         if isinstance(error, OSError):

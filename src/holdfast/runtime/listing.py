@@ -360,21 +360,48 @@ def _ms(iso_text: str) -> int:
 
 
 async def session_of(world: World, shelf: Shelf, approval: ApprovalId) -> SessionId | None:
-    """Where a prompt belongs; only whole ids are known."""
+    """
+    Where a prompt belongs; only whole ids are known. The index decides.
+
+    It knows every prompt of a session whose history was entered and whose row is as new as the journal. Where it does not, because it was deleted, is behind or
+    was never told, that session's journal is read once and entered, so the next miss reads no journal.
+    """
     if (known := world.index.session_of(approval)) is not None and await world.store.current(known) is not None:
         return known
     patience = Patience(world.store)
-    await _survey(world, shelf, patience)
-    if (known := world.index.session_of(approval)) is not None:
+    await _enter_histories(world, shelf, patience)
+    if (known := world.index.session_of(approval)) is not None and await world.store.current(known) is not None:
         return known
-    async for story in _histories(world, patience):
-        if (found := story.get(approval)) is not None:
-            world.index.put_approval(approval, found.session)
-            return found.session
     for session in await world.store.unsettled():
         if (busy := patience.found.get(session)) is not None:
             raise busy  # it may be there: who says that there is no such prompt must have looked
     return None
+
+
+async def _enter_histories(world: World, shelf: Shelf, patience: Patience) -> None:
+    """Every prompt of every session that the index may not know all of."""
+    heads = await world.store.heads()
+    behind, unsettled = set(world.index.stale(heads)), frozenset(await world.store.unsettled())
+    sealed: Collection[SessionId] = ()
+    with suppress(HoldfastError):  # a home that can only be read still tells of its prompts
+        sealed = await world.store.seals()
+    for session, instance, _ in heads:
+        entered = world.index.session_of(_entered(session, instance)) == session
+        if entered and session not in unsettled and (session not in behind or session in sealed):
+            continue
+        if session in unsettled and await patience.busy(session) is not None:
+            continue
+        with suppress(Untrusted):  # found damaged just now, and sealed; the next miss enters what verifies
+            for approval in await prompts_ever(world, session):
+                world.index.put_approval(approval, session)
+        world.index.put_approval(_entered(session, instance), session)
+    if behind or unsettled:
+        await _survey(world, shelf, patience)
+
+
+def _entered(session: SessionId, instance: InstanceId) -> ApprovalId:
+    """An id that no prompt has: kept beside prompts, it says that all of that instance were entered."""
+    return ApprovalId(f"entered {session} {instance}")
 
 
 async def approval(world: World, shelf: Shelf, wanted: ApprovalId) -> ApprovalReport:

@@ -165,7 +165,10 @@ class InMemoryStore:
             if at_seq is not None and life.anchor.seq != at_seq:
                 raise Busy(f"{session} was written to meanwhile", hint="look again")
             self._record_in_home(lambda _: SessionDeleted(session=session, instance=life.instance, by=by))
-            life.deleted = True
+            for (name, _), each in self.disk.lives.items():
+                if name == session:
+                    each.deleted = True
+                    each.quarantine.clear()
 
     async def close(self) -> None:
         """Claims of this process are given up with it."""

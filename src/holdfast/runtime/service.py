@@ -9,12 +9,12 @@ The verbs that drive are told here and done by what the service owns: `sending`,
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import Any, Self
 
 import msgspec
 
-from holdfast.errors import Refused
+from holdfast.errors import HoldfastError, Refused
 from holdfast.ids import ApprovalId, GrantId, ReminderId, SessionId, TurnId, session_id
 from holdfast.ports.journal_store import Check, Record
 from holdfast.runtime import listing, reminding
@@ -73,7 +73,7 @@ class Service:
         self.delegation = Delegation(world, self.shelf)
         self.jobs = JobKeeper(world, self.shelf, self.feed, self.drive_all)
         self.noting = Noting(world)
-        drives = TurnDrives(world, self.shelf, self.home, self.feed, self.delegation, self.noting)
+        drives = self._drives = TurnDrives(world, self.shelf, self.home, self.feed, self.delegation, self.noting)
         self._sending = Sending(world, self.shelf, self.delegation, drives)
         self._answering = Answering(world, self.shelf, self.home, self.time, self.delegation, drives)
         self._resuming = Resuming(world, self.shelf, self.home, self.time, self.delegation, self.jobs, drives)
@@ -181,6 +181,12 @@ class Service:
             await self.delegation.report(ledger)
             note(self.world, ledger)
             return tuple([await turn_report(ledger, each) for each in cancelled])
+
+    async def drive_above(self, session: str) -> None:
+        """After a delegate was cancelled: whoever waits for it goes on. The cancel stands, whatever hinders that; what is left is owed, and resumed by anybody."""
+        async with self.shelf.use(session_id(session)) as ledger:
+            with suppress(HoldfastError):
+                await self._drives.drive_up(ledger)
 
     async def resume(self, session: str, *, by: str, model: str | None = None, since: int | None = None) -> TurnReport:
         """Drive on whatever is owed, until nothing is. A turn that ended after record `since` is told of, also where nothing is owed any more."""

@@ -220,7 +220,9 @@ class Home:
         """End the running turn, or the one that is named; calls that had started end with their real outcome or in doubt. The requester and an operator may."""
         texts({"session": session}, {"turn": turn})
         operator = a_source(by).principal == "operator"
-        return await self.service.cancel(session, by=asking(by, may_all=operator), turn=TurnId(turn) if turn else None, may_all=operator)
+        turns = await self.service.cancel(session, by=asking(by, may_all=operator), turn=TurnId(turn) if turn else None, may_all=operator)
+        await self.service.drive_above(session)
+        return turns
 
     @_verb
     async def resume(self, session: str | None = None, *, model: str | None = None) -> tuple[Turn, ...]:

@@ -20,7 +20,7 @@ from holdfast.adapters.files.memory import SqliteMemory
 from holdfast.adapters.files.notify import FileNotifier
 from holdfast.adapters.files.search import SqliteSearch
 from holdfast.adapters.zones import find_zone
-from holdfast.errors import Unusable
+from holdfast.errors import Refused, Unusable
 from holdfast.ids import CallId, SessionId
 from holdfast.ports.delivery import Channel
 from holdfast.ports.memory import Memory
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from holdfast.adapters.tools.program import Program
     from holdfast.adapters.tools.spare import SpareLauncher
     from holdfast.adapters.tools.toolbox import Toolbox
+    from holdfast.runtime.home_authority import Dropped, Keep
     from holdfast.runtime.pruning import Old
     from holdfast.runtime.service import Service
 
@@ -223,6 +224,7 @@ async def open_service(
 
     source = SettingsSource(home)
     settings = source.now()
+    _refuse_backup(home)
     specs = {**settings.agents(), **{each.name: each for each in agents}}
     delegates = delegates_of(specs.values())  # what is wrong with them is said before a home is made, or opened
     store = await _store(home, settings, create=create)
@@ -289,6 +291,18 @@ def _channels(settings: Settings, home: Path) -> Mapping[str, Channel]:
     return {channel.name: channel}
 
 
+def _refuse_backup(home: Path) -> None:
+    """A backup holds whatever was revoked after it was made: it becomes a home by `restore` only, which drops that."""
+    from holdfast.adapters.files.home_files import MANIFEST
+
+    if (home / MANIFEST).exists():
+        raise Refused(
+            f"{home} is a backup, not a home",
+            code="is_backup",
+            hint=f"`holdfast --home NEW restore {home}` makes a home of it; `holdfast verify` checks it as it is",
+        )
+
+
 async def _store(home: Path, settings: Settings, *, create: bool) -> FileStore:
     if create:
         return await FileStore.open(home, allow_network_filesystem=settings.allow_network_filesystem)
@@ -298,15 +312,24 @@ async def _store(home: Path, settings: Settings, *, create: bool) -> FileStore:
     return store
 
 
-async def restore_home(source: Path, home: Path, *, by: str) -> tuple[str, ...]:
-    """
-    Make a home from a backup, in new lives: nothing that was owed when the backup was made runs again. Returns the sessions that go on.
+class Restored(NamedTuple):
+    """The sessions that go on, and what the restored home does not let people do any more."""
 
-    It is made beside its place and moved there when it is finished; a home that is there already is never touched.
+    sessions: tuple[str, ...]
+    dropped: "Dropped"
+
+
+async def restore_home(source: Path, home: Path, *, by: str, keep: "Keep | None" = None) -> Restored:
+    """
+    Make a home from a backup, in new instances: nothing that was owed when the backup was made runs again.
+
+    A backup does not know what was revoked after it was made. So every token and grant in it is dropped, except those that `keep` is asked about and keeps.
+    The home is made beside its place and moved there when it is finished; a home that is there already is never touched.
     """
     import tempfile
 
     from holdfast.adapters.files.backup import copy_tree, place, read_manifest, refuse_taken
+    from holdfast.runtime.home_authority import drop_restored
     from holdfast.runtime.lives import restore_all
 
     read_manifest(source)
@@ -316,9 +339,10 @@ async def restore_home(source: Path, home: Path, *, by: str) -> tuple[str, ...]:
         temporary = Path(folder) / home.name
         copy_tree(source, temporary)
         async with open_service(temporary, create=False) as service:
+            dropped = await drop_restored(service.home, by=by, keep=keep)
             reports = await restore_all(service, by=by)
         place(temporary, home)
-    return tuple(report.session for report in reports)
+    return Restored(tuple(report.session for report in reports), dropped)
 
 
 class Prunable(NamedTuple):

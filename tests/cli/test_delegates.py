@@ -79,3 +79,15 @@ def test_settings_that_name_nobody_are_told_with_the_nearest_name(cli: Cli) -> N
     ran = cli("--json", "config", "check")
     assert ran.code == 2
     assert "there is no agent 'reseacher'; did you mean 'researcher'?" in ran.out
+
+
+def test_whoever_waits_for_a_delegate_goes_on_when_that_is_cancelled(cli: Cli) -> None:
+    """T7: the delegate's session is cancelled by name; nothing of the request above is left for `resume`."""
+    cli.settings(SETTINGS)
+    (approval,) = cli.json("send", "ops/api", TASK, "--as", "alice")["approvals"]
+    cancelled = cli.json("sessions", "cancel", approval["session"], "--as", "alice")
+    assert [each["outcome"] for each in cancelled["turns"]] == ["cancelled"]
+    shown = cli.json("sessions", "show", "ops/api")
+    assert (shown["phase"], shown["owes"]) == ("idle", [])
+    assert not (cli.cwd / "found.txt").exists()
+    assert {each["verdict"] for each in cli.json("verify")["sessions"]} == {"holds"}

@@ -155,15 +155,12 @@ async def test_a_failed_undo_is_in_doubt(tmp_path: Path, needs: Callable[[str], 
 @pytest.mark.needs_system("strace")
 @in_loop
 async def test_a_drivers_record_is_written_out_of_the_reserve(tmp_path: Path, needs: Callable[[str], str]) -> None:
-    """ENOSPC at a tool's outcome: it is not lost; the reserve is given back to the disk, and filled again by the next who opens the home."""
+    """ENOSPC at a tool's outcome: it is not lost; the reserve is given back to the disk, and filled again by the same process after a later commit."""
     home = tmp_path / "home"
     assert lied_to(needs("strace"), home, ["ftruncate:error=EIO:when=1000"])[-1] == "done"
     assert (home / "reserve").stat().st_blocks > 0
     said = lied_to(needs("strace"), home, ["pwrite64:error=ENOSPC:when=5"])
     assert said_of(said, "ack") == set(range(COUNT))
-    assert (home / "reserve").stat().st_blocks == 0
-    store = await FileStore.open(home)
-    await store.close()
     assert (home / "reserve").stat().st_blocks > 0
 
 

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from holdfast.adapters.files.registry import Registry
-from holdfast.errors import InDoubt
+from holdfast.errors import InDoubt, Takeover
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Check
 from holdfast.testing.loop import in_loop
@@ -126,3 +126,25 @@ async def test_a_look_at_the_home_that_is_interrupted_begins_anew(files: Any, mo
             with pytest.raises(by):
                 store._own.refresh()
         assert await store.sessions() == ["ops/web"]
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), MemoryError()])
+@in_loop
+async def test_appends_that_wait_together_have_an_outcome_whatever_their_seal_meets(
+    files: Any, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """L4: the damage is reported to every caller, the handle stays spent, and the next process that opens the session seals it."""
+    await files.bear(3)
+    async with files.store() as store:
+        journal = await store.open(OPS)
+        damaged = files.segments[0].read_bytes().replace(b'{"n":1}', b'{"n":7}')
+        files.segments[0].write_bytes(damaged)
+        with monkeypatch.context() as patched:
+            patched.setattr(Registry, "fold", Mock(side_effect=error))
+            work = [journal.append(files.says(number), since=journal.head, check=Check.FENCE) for number in (5, 6)]
+            outcomes = await asyncio.wait_for(asyncio.gather(*work, return_exceptions=True), 20)
+        assert [type(outcome) for outcome in outcomes] == [Takeover, Takeover]
+        with pytest.raises(Takeover):
+            await journal.append(files.says(7), since=journal.head)
+    async with files.store() as store:
+        assert (await store.open(OPS)).sealed is not None

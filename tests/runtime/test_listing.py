@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from holdfast.adapters.inmemory import Crashed, InMemoryIndex
-from holdfast.errors import Busy
+from holdfast.errors import Busy, Refused
 from holdfast.home import Agent
-from holdfast.ids import SessionId
+from holdfast.ids import ApprovalId, SessionId
 from holdfast.ports.journal_store import Draft
 from holdfast.runtime import lives
 from holdfast.runtime.job_verbs import Circle, list_jobs
@@ -283,3 +283,85 @@ async def test_a_busy_session_is_not_opened_by_any_list(stage: Stage, monkeypatc
         patience = service.patience()
         assert (await service.reminders(patience=patience), list(patience.found)) == ((), ["ops/a", "ops/b"])
         assert await service.owing() == []
+
+
+class Opened:
+    """A store that counts the journals it opens."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self.sessions = store, []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def open(self, session: SessionId) -> Any:
+        self.sessions.append(session)
+        return await self._store.open(session)
+
+
+async def code_of(home: Any, approval: str) -> str:
+    with pytest.raises(Refused) as refused:
+        await home.service.answer(ApprovalId(approval), "approve_once", by="alice", answer_id="another")
+    return refused.value.code
+
+
+def counting(stage: Stage, stores: list[Opened]) -> Any:
+    def wrap(store: Any) -> Opened:
+        stores.append(Opened(store))
+        return stores[-1]
+
+    return stage.open(stage.agent([line for what in ("it", "that") for line in act(what, say="ok")]), wrap=wrap)
+
+
+@in_loop
+async def test_a_prompt_that_is_not_there_is_looked_for_in_the_index_and_in_no_journal(stage: Stage) -> None:
+    """However many sessions there are: whoever guesses ids makes nobody read journals. The first look enters what the index was never told."""
+    stores: list[Opened] = []
+    async with counting(stage, stores) as home:
+        for number in range(5):
+            await home.send(f"ops/s{number}", "go", source=alice)
+        assert await code_of(home, "a-nosuch") == "unknown"
+        stores[0].sessions.clear()
+        for guess in range(5):
+            assert await code_of(home, f"a-guess{guess}") == "unknown"
+        assert stores[0].sessions == []
+        await home.send("ops/new", "go", source=alice)
+        stores[0].sessions.clear()
+        assert await code_of(home, "a-nosuch") == "unknown"
+        assert set(stores[0].sessions) <= {"ops/new"}, "only what came since"
+
+
+@pytest.mark.parametrize("index", ["deleted", "of yesterday", "of before everything"])
+@in_loop
+async def test_a_prompt_is_found_whatever_became_of_the_index(tmp_path: Path, index: str) -> None:
+    """Answered long ago or open: deleted, an older copy or an empty one, the index is made good once, and then misses are cheap again."""
+    stage = Stage("files", tmp_path / "home")
+    stores: list[Opened] = []
+    path = stage.folder / "index.db"
+    async with counting(stage, stores) as home:
+        pass
+    born = path.read_bytes() if path.exists() else b""
+    async with counting(stage, stores) as home:
+        (first,) = (await home.send("ops/a", "go", source=alice)).approvals
+        await home.answer(first, "deny", by=alice)
+        (second,) = (await home.send("ops/b", "go", source=alice)).approvals
+        assert await code_of(home, "a-nosuch") == "unknown"
+    older = path.read_bytes()
+    async with counting(stage, stores) as home:
+        (third,) = (await home.send("ops/c", "go", source=alice)).approvals
+        (fourth,) = (await home.send("ops/a", "go", source=alice)).approvals
+        await home.answer(fourth, "deny", by=alice)
+    for each in stage.folder.glob("index.db*"):
+        each.unlink()
+    if index != "deleted":
+        path.write_bytes(older if index == "of yesterday" else born)
+        path.chmod(0o600)
+    async with counting(stage, stores) as home:
+        assert await code_of(home, first.id) == "already_answered"
+        assert await code_of(home, fourth.id) == "already_answered"
+        assert await code_of(home, "a-nosuch") == "unknown"
+        stores[-1].sessions.clear()
+        assert await code_of(home, "a-nosuch-either") == "unknown"
+        assert stores[-1].sessions == []
+        for each in (second, third):
+            assert (await home.service.answer(ApprovalId(each.id), "deny", by="alice")).result is not None

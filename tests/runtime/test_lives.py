@@ -361,7 +361,7 @@ async def test_what_was_backed_up_while_running_is_restored_with_nothing_owed(fi
     assert not (copy / "index.db").exists()
     whole = tree(copy)
     restored = await restore_home(copy, place, by="alice")
-    assert "ops/a" in restored
+    assert "ops/a" in restored.sessions
     assert tree(copy) == whole
     assert stat.S_IMODE((place / "keys").stat().st_mode) == 0o700
     with pytest.raises(Refused):
@@ -405,7 +405,7 @@ async def test_a_backup_has_every_key_that_something_in_it_is_sealed_with(files:
 
         monkeypatch.setattr(store, "copy_home_journal", rotated_first)
         await store.backup(copy)
-    assert await restore_home(copy, place, by="alice") == ("ops/a",)
+    assert (await restore_home(copy, place, by="alice")).sessions == ("ops/a",)
     restored = await FileStore.open_existing(place)
     assert restored is not None
     assert await restored.rotate_keys(by="alice") == 3
@@ -427,7 +427,7 @@ async def test_a_session_whose_folder_is_gone_keeps_nobody_from_backing_up_the_r
     assert made is not None
     assert [(await made.verify_session(each)).verdict for each in await made.sessions()] == ["holds", "cut_short"]
     await made.close()
-    assert await restore_home(copy, place, by="alice") == ("ops/a",)
+    assert (await restore_home(copy, place, by="alice")).sessions == ("ops/a",)
 
 
 @in_loop

@@ -8,7 +8,7 @@ import pytest
 import holdfast
 from holdfast.adapters.inmemory import InMemoryDisk, InMemoryStore
 from holdfast.adapters.inmemory.disk import Fault
-from holdfast.errors import Busy, InDoubt, Refused
+from holdfast.errors import Busy, Fenced, InDoubt, Refused
 from holdfast.gateway import driving
 from holdfast.gateway.driving import Drives
 from holdfast.home import Agent
@@ -21,6 +21,7 @@ from holdfast.runtime.jobs import hosted_here
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.outbox import Outbox
 from holdfast.runtime.secrecy import Secrecy
+from holdfast.runtime.sending import Sending
 from holdfast.runtime.shelf import Shelf
 from holdfast.session.codec import encode
 from holdfast.session.commands import QueueDelivery, SetReminder
@@ -269,3 +270,29 @@ async def test_a_job_cut_off_before_its_first_step_is_not_thought_to_run() -> No
         await home.resume(OPS)
         (job,) = await list_jobs(home.service, Circle.local("alice"), session=OPS, everything=True)
         assert (job.state, job.outcome) == ("ended", "in_doubt")
+
+
+@in_loop
+async def test_who_waits_for_a_driver_that_lost_its_claim_before_it_began_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """T7, found by seed 9101995: a send claimed, was fenced off at its first commit and left; another send of the same process waited for it for ever."""
+    disk, queued, alice = InMemoryDisk(), asyncio.Event(), holdfast.MessageSource.local("alice")
+    agent = Agent("ops", model=ScriptModel([{"say": "ok"}] * 4))
+    accept = Sending._accept
+
+    async def robbed(self: Sending, ledger: Ledger, command: Any, *, claimed: bool) -> Any:
+        if claimed and not queued.is_set():
+            await queued.wait()
+            disk.rob(OPS)
+            return await accept(self, ledger, command, claimed=claimed)
+        try:
+            return await accept(self, ledger, command, claimed=claimed)
+        finally:
+            queued.set()
+
+    async with open_in_memory(agents=[agent], disk=disk) as home:
+        await home.send(OPS, "hello", source=alice)
+        monkeypatch.setattr(Sending, "_accept", robbed)
+        sends = [home.service.send(OPS, text, source=alice, dedup=text) for text in ("one", "two")]
+        outcomes = await asyncio.wait_for(asyncio.gather(*sends, return_exceptions=True), 20)
+        assert [type(each) for each in outcomes] == [Fenced, Fenced]
+        assert (await home.send(OPS, "two", source=alice, dedup="two")).reply == "ok", "the message was kept, and goes on"

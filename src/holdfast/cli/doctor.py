@@ -1,5 +1,5 @@
 """
-`holdfast doctor`: what is wrong here, and how to mend it. It looks, and changes nothing.
+`holdfast doctor`: what is wrong here, and how to mend it. It looks, and changes nothing but what `--accept-clock` says.
 
 Every finding is ok, a warning (it works, with less than it could have) or a problem. Of all commands this is the one that names adapters: it looks at what
 they stand on, also where they refuse to.
@@ -10,14 +10,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
 from holdfast.cli.options import Options, command, options_of
 from holdfast.cli.output import error_from_os
 from holdfast.cli.running import run
-from holdfast.errors import HoldfastError, Unusable
+from holdfast.errors import HoldfastError, Refused, Unusable
 from holdfast.limits import MIB
 
 if TYPE_CHECKING:
@@ -39,15 +39,51 @@ class Finding(NamedTuple):
 
 
 def register(app: typer.Typer) -> None:
-    @command(app, "doctor", example="holdfast doctor\nholdfast --json doctor")
-    def doctor(ctx: typer.Context) -> None:
+    @command(app, "doctor", example="holdfast doctor\nholdfast --json doctor\nholdfast doctor --accept-clock")
+    def doctor(
+        ctx: typer.Context,
+        accept: Annotated[
+            bool,
+            typer.Option(
+                "--accept-clock",
+                help="Say that the clock is right, whatever the home's journal says. Where the journal is ahead, drops what has an end.",
+            ),
+        ] = False,
+    ) -> None:
         """
-        Say what is wrong here and how to mend it: Python, the home, its keys, the disk, settings, confinement, the index, memory and the sessions.
+        Say what is wrong here and how to mend it: Python, the home, its keys, the disk, settings, confinement, the index, memory, the sessions and the clock.
 
         Exits 0 when nothing is wrong (warnings included), 1 when something is.
         """
         options = options_of(ctx)
-        run(lambda: _doctor(options))
+        run(lambda: _accept_clock(options) if accept else _doctor(options))
+
+
+async def _accept_clock(options: Options) -> int:
+    """The home's owner says so; a tool never does."""
+    from holdfast.cli.identity import refuse_tools, who
+    from holdfast.cli.restore import dropped_lines
+    from holdfast.cli.running import looking_service, no_home
+    from holdfast.runtime.home_authority import accept_clock
+    from holdfast.wiring import home_path
+
+    refuse_tools("accepting the clock")
+    home = home_path(options.home)
+    me = who(home, None)
+    if not me.is_owner:
+        raise Refused("only the home's owner may say that the clock is right", code="no_authority")
+    async with looking_service(options) as service:
+        if service is None:
+            raise no_home(home)
+        done = await accept_clock(service.home, service.world.clock.now_ms(), by=me.person)
+    if done is None:
+        options.out.result({"accepted": False}, "nothing disputes the clock; nothing was changed")
+        return 0
+    said = f"the clock ({done.clock}) is accepted; the newest time in the home's journal was {done.journal}"
+    options.out.result(
+        {"accepted": True, "clock": done.clock, "journal": done.journal, "dropped": done.dropped}, "\n".join([said, *dropped_lines(done.dropped)])
+    )
+    return 0
 
 
 async def _doctor(options: Options) -> int:
@@ -238,7 +274,7 @@ async def _sessions(home: Path, settings: "Settings") -> list[Finding]:
     if store is None:
         return []
     try:
-        return [*await _home_journal(store), *await _sealed(store), *await _index(home, store), *_memory(home, store)]
+        return [*await _home_journal(store), *await _clock(store), *await _sealed(store), *await _index(home, store), *_memory(home, store)]
     except (HoldfastError, OSError) as exc:
         return [Finding("store", "problem", str(exc), "`holdfast verify` says more")]
     finally:
@@ -254,6 +290,27 @@ async def _home_journal(store: "FileStore") -> list[Finding]:
     return [
         Finding("home journal", "problem", f"{verdict.verdict}: {verdict.detail}", "restore the home from a backup; reading and export still work")
     ]
+
+
+async def _clock(store: "FileStore") -> list[Finding]:
+    from holdfast.runtime.home_ledger import HomeLedger
+    from holdfast.runtime.reports import iso
+    from holdfast.session.expiry import Moment
+
+    home = HomeLedger(store)
+    try:
+        moment = Moment(store.now_ms(), (await home.refresh()).time)
+    except HoldfastError:
+        return []  # the finding on the home's journal or its keys says why
+    finally:
+        await home.close()
+    way_out = "set the clock; or, if it is right, `holdfast doctor --accept-clock`"
+    said = f"the clock says {iso(moment.clock)}, the newest time in the home's journal is {iso(moment.journal)}"
+    if moment.is_disputed:
+        return [Finding("clock", "problem", f"{said}: the journal is ahead, and until that is settled nothing with an end counts", way_out)]
+    if moment.is_ahead:
+        return [Finding("clock", "problem", f"{said}: the clock is more than a year ahead, and nothing is written by it", way_out)]
+    return [Finding("clock", "ok", said)]
 
 
 async def _sealed(store: "FileStore") -> list[Finding]:

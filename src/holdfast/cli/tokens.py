@@ -68,8 +68,10 @@ async def _add(options: Options, name: str, person: str, scopes: str, audience: 
     async with making_service(options) as service:
         now = service.world.clock.now_ms()
         book = TokenBook(service.home)
-        token, added = await book.add(name, person=person, scopes=wanted, audience=audience, expires_at=_until(expires, now), by=me, now=now)
-    report = token_report(added, now=now)
+        await service.home.refresh()
+        ends = _until(expires, service.home.moment(now).now)
+        token, added = await book.add(name, person=person, scopes=wanted, audience=audience, expires_at=ends, by=me, now=now)
+        report = token_report(added, moment=service.home.moment(now))
     if options.out.json:
         options.out.object({"token": token, **_fields(report)})
     else:

@@ -54,7 +54,7 @@ class Gateway:
         self.inboxes = Inboxes(service, self.streams)
         self.drives = Drives(service)
         self.is_ready = False
-        # Looking for a prompt that is not there reads every journal: few such looks for each token.
+        # Looking for a prompt that is not there compares every session with the index: few such looks for each token.
         self._misses = Rate(per_second=2, burst=30)
 
     def page_token_name(self) -> str:

@@ -57,7 +57,7 @@ class Drives:
             self._group = group
             try:
                 while True:
-                    began = self._service.world.clock.now_ms()
+                    began = self._service.world.now_ms()
                     await self._wake_owing()
                     self._next_expiry = self._earliest()
                     self._reminded_until = began  # what came due while we looked is looked for again
@@ -69,6 +69,10 @@ class Drives:
     async def _wake_owing(self) -> None:
         """A look that fails (a lock that is held, a disk that refuses) is said, and made again with the next scan: nothing it would find is lost."""
         try:
+            await self._service.home.check_clock()  # an idle server notes the time too: a home that is in use is never far behind it
+        except (HoldfastError, OSError) as exc:
+            _log.warning("the clock could not be compared with the home's journal: %s", exc)
+        try:
             for session in await self._service.owing():
                 self.wake(session)
             self.rescans += 1
@@ -77,14 +81,14 @@ class Drives:
 
     def _earliest(self) -> int | None:
         """When the first prompt to come runs out. Those past their time are in somebody's hands already."""
-        return self._service.world.index.next_expiry(after=self._service.world.clock.now_ms())
+        return self._service.world.index.next_expiry(after=self._service.world.now_ms())
 
     async def _until_due(self) -> None:
         """Until the next scan is due, or a prompt runs out. A drive that leaves an earlier one behind says so."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + RESCAN_SECONDS
         while (left := ends - loop.time()) > 0:
-            now = self._service.world.clock.now_ms()
+            now = self._service.world.now_ms()
             if self.next_reminder is not None and self.next_reminder <= now:
                 self._wake_due(now)
             for due in (self._next_expiry, self.next_reminder):
@@ -114,7 +118,7 @@ class Drives:
         if row is None:
             return
         # One past its time was not closed by this drive: somebody else drives, or the disk refuses. It waits for the next scan, or we would look without a pause.
-        to_come = row.expires_at is not None and row.expires_at > self._service.world.clock.now_ms()
+        to_come = row.expires_at is not None and row.expires_at > self._service.world.now_ms()
         if row.expires_at is not None and to_come and (self._next_expiry is None or row.expires_at < self._next_expiry):
             self._next_expiry = row.expires_at
             self._sooner.set()

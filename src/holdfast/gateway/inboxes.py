@@ -59,7 +59,7 @@ class Inboxes:
                 self._left_at = time.monotonic()
 
     def _now(self) -> int:
-        return self._service.world.clock.now_ms()
+        return self._service.world.now_ms()
 
     async def _begun(self) -> Board:
         """What moves while the list is read is looked at again afterwards: the heads are taken first, and notices are kept from then on."""

@@ -269,7 +269,9 @@ class Api:
         query_of(request)
         gateway, now = self._gateway, self._service.world.clock.now_ms()
         body = await read_body(request, CodeIn)
-        found = await gateway.book.exchange(body.code, name=gateway.page_token_name(), expires_at=now + PAGE_TOKEN_SECONDS * 1000, now=now)
+        found = await gateway.book.exchange(
+            body.code, name=gateway.page_token_name(), expires_at=self._service.world.now_ms() + PAGE_TOKEN_SECONDS * 1000, now=now
+        )
         if found is None:
             if not gateway.code_tries.take(""):  # only of those that are none: nobody can keep the owner out by guessing
                 raise Refused("too many codes were tried", code="too_many", hint="wait a moment")

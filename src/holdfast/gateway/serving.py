@@ -74,7 +74,7 @@ class Serving:
 
     async def page_address(self, person: str, *, by: str) -> str:
         """With a one-time code in the fragment, which browsers send to nobody."""
-        now = self.gateway.service.world.clock.now_ms()
+        now = self.gateway.service.world.now_ms()
         return page_at(self.address, await new_code(self.gateway.book, person=person, scopes=SCOPES, by=by, now=now))
 
     def stop(self) -> None:

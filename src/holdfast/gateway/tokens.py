@@ -15,7 +15,9 @@ from blake3 import blake3
 from holdfast.errors import Refused, Unusable
 from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.reports import iso
+from holdfast.runtime.timekeeper import refuse_disputed
 from holdfast.session.authority import PUBLIC_BOUNDARY, Audience, MessageSource, Principal, Provenance
+from holdfast.session.expiry import Moment, is_over
 from holdfast.session.home_events import AnyHomeEvent, HomeState, TokenAdded, TokenRevoked
 from holdfast.session.policy import Way
 from holdfast.session.state import Reader
@@ -155,23 +157,23 @@ class TokenReport(msgspec.Struct, frozen=True, kw_only=True):
     expired: bool
 
 
-def token_report(added: TokenAdded, *, now: int) -> TokenReport:
+def token_report(added: TokenAdded, *, moment: Moment) -> TokenReport:
     return TokenReport(
         name=added.name,
         person=added.person,
         scopes=added.scopes,
         audience=added.audience,
         expires_at=iso(added.expires_at) if added.expires_at is not None else None,
-        expired=_is_over(added, now),
+        expired=is_over(added.expires_at, moment),
     )
 
 
-def _is_over(added: TokenAdded, now: int) -> bool:
-    return added.expires_at is not None and now >= added.expires_at
-
-
 class TokenBook:
-    """The home's tokens, by their hash. Keeps nothing but what the last look at the home's journal gave."""
+    """
+    The home's tokens, by their hash. Keeps nothing but what the last look at the home's journal gave.
+
+    `now` is the clock's; ends are judged by it and by the home's journal. An end that was applied once is noted there, so that no clock takes it back.
+    """
 
     def __init__(self, home: HomeLedger) -> None:
         self._home = home
@@ -183,7 +185,15 @@ class TokenBook:
         if not TOKEN.match(token):
             return None
         added = (await self._known()).get(digest_of(token))
-        return None if added is None or added.way == CODE or _is_over(added, now) else Bearer.of(added)
+        return None if added is None or added.way == CODE or await self._has_ended(added, now) else Bearer.of(added)
+
+    async def _has_ended(self, added: TokenAdded, now: int) -> bool:
+        moment = self._home.moment(now)
+        if not is_over(added.expires_at, moment):
+            return False
+        if added.expires_at is not None and moment.journal < added.expires_at:
+            await self._home.note_time(now)
+        return True
 
     async def still_lives(self, bearers: Collection[Bearer], *, now: int) -> set[str]:
         """Of these, the hashes of those that live as they were: the same person, scopes and audience."""
@@ -191,7 +201,7 @@ class TokenBook:
         living = set()
         for each in bearers:
             added = known.get(each.digest)
-            if added is not None and not _is_over(added, now) and Bearer.of(added) == each:
+            if added is not None and Bearer.of(added) == each and not await self._has_ended(added, now):
                 living.add(each.digest)
         return living
 
@@ -211,7 +221,8 @@ class TokenBook:
 
     async def reports(self, *, now: int) -> tuple[TokenReport, ...]:
         tokens = (await self._home.refresh()).tokens
-        return tuple(token_report(each, now=now) for _, each in sorted(tokens.items()))
+        moment = self._home.moment(now)
+        return tuple(token_report(each, moment=moment) for _, each in sorted(tokens.items()))
 
     async def add(
         self,
@@ -228,6 +239,10 @@ class TokenBook:
         """A new token, shown here and never again. A name that lives is refused; expired ones make room."""
         _check(name, person, scopes)
         circle_of(audience, person)
+        await self._home.refresh()
+        moment = self._home.moment(now)
+        if expires_at is not None:
+            refuse_disputed(moment, "no token with an end can be made")
         token = secrets.token_urlsafe(32) if way == CODE else new_token()
         added = TokenAdded(
             name=name,
@@ -242,11 +257,13 @@ class TokenBook:
 
         def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
             known = state.tokens.get(name)
-            if known is not None and not _is_over(known, now):
+            if known is not None and not is_over(known.expires_at, moment):
                 raise Refused(f"there is a token {name!r} already, of {known.person}", code="exists", hint=f"`holdfast tokens revoke {name}` first")
-            if sum(not _is_over(each, now) for each in state.tokens.values()) >= TOKENS_MAX:
+            if sum(not is_over(each.expires_at, moment) for each in state.tokens.values()) >= TOKENS_MAX:
                 raise Refused(f"{TOKENS_MAX} tokens live already", code="too_many", hint="revoke some")
-            old = [each.name for each in state.tokens.values() if each.way == CODE and _is_over(each, now)]  # nobody would list or revoke them
+            old = [
+                each.name for each in state.tokens.values() if each.way == CODE and is_over(each.expires_at, moment)
+            ]  # nobody would list or revoke them
             return (*(TokenRevoked(name=each, by=by) for each in old if each != name), added)
 
         await self._home.choose(choose)
@@ -260,7 +277,7 @@ class TokenBook:
         def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
             made.clear()
             found = next((each for each in state.tokens.values() if each.way == CODE and each.digest == digest_of(code)), None)
-            if found is None or _is_over(found, now):
+            if found is None or is_over(found.expires_at, self._home.moment(now)):
                 return ()
             made.append(msgspec.structs.replace(found, name=name, digest=digest_of(token), expires_at=expires_at, way="page"))
             return (TokenRevoked(name=found.name, by=found.by), *made)

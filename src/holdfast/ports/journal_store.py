@@ -112,7 +112,8 @@ class Journal(Protocol):
         Hand every verified record with seq > `after` to `fold`, in order, off the event loop; return the head reached.
 
         Bounded memory. Past the anchor nothing is handed on before it has been made durable (the lock is taken for that). An error raised by `fold` stops it.
-        On a sealed session it hands over what verifies, up to the damage, and raises nothing.
+        On a sealed session it hands over what verifies, up to the damage, and raises nothing. An instance that has ended is never accused: one whose bytes are
+        gone or damaged is refused as `unknown`.
         """
         ...
 
@@ -125,7 +126,7 @@ class Journal(Protocol):
         ...
 
     async def claim(self) -> Claim | None:
-        """Try to become the session's driver; None when somebody else is. Never waits for them."""
+        """Try to become the session's driver; None when somebody else is. Never waits for them. Refused where it is sealed, as what sealed it."""
         ...
 
     async def seal(self, mark: SealMark) -> None:
@@ -137,7 +138,7 @@ class Journal(Protocol):
         ...
 
     async def quarantined(self) -> Sequence[str]:
-        """Where everything kept so far is, oldest first."""
+        """Where everything kept so far is, oldest first: of the session, whichever of its instances kept it. It goes with the session when that is deleted."""
         ...
 
     async def read_quarantined(self, where: str) -> tuple[str, bytes]:

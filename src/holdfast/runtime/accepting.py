@@ -76,6 +76,7 @@ async def ensure_session(world: World, session: SessionId, *, by: str) -> None:
     if await world.store.current(session) is not None:
         return
     refuse_delegates_name(session)
+    await world.check_clock()
     instance = new_instance(world.random_bytes)
     born = SessionBorn(session=session, instance=instance, origin="created", by=by)
     try:

@@ -27,9 +27,10 @@ from holdfast.runtime.reports import AnswerReport, ErrorReport, Result
 from holdfast.runtime.seeing_through import TurnDrives, is_foreign
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import turn_report
+from holdfast.runtime.timekeeper import HomeTime, refuse_disputed
 from holdfast.runtime.waiting import has_expired
 from holdfast.runtime.world import World
-from holdfast.session.approvals import SCOPES
+from holdfast.session.approvals import DENY, SCOPES
 from holdfast.session.codec import decode
 from holdfast.session.commands import AnswerApproval, Expire
 from holdfast.session.events import ApprovalClosed
@@ -43,10 +44,11 @@ _log = logging.getLogger("holdfast.service")
 class Answering:
     """One per service; it remembers nothing."""
 
-    def __init__(self, world: World, shelf: Shelf, home: HomeLedger, delegation: Delegation, drives: TurnDrives) -> None:
+    def __init__(self, world: World, shelf: Shelf, home: HomeLedger, time: HomeTime, delegation: Delegation, drives: TurnDrives) -> None:
         self._world = world
         self._shelf = shelf
         self._home = home
+        self._time = time
         self._delegation = delegation
         self._drives = drives
 
@@ -79,10 +81,14 @@ class Answering:
     async def _record(self, ledger: Ledger, command: AnswerApproval) -> Answered:
         """GrantProposed, ApprovalAnswered, GrantActivated: in this order, so that a grant never stands without its answer."""
         await ledger.look()
-        if has_expired(ledger.state, self._world.clock.now_ms()):
+        await self._home.refresh()
+        moment = self._time.moment(session_at=ledger.state.at)
+        if has_expired(ledger.state, moment):
             await ledger.commit(Expire())
+        if command.option != DENY:
+            refuse_disputed(moment, "nobody can say whether this prompt's time is over; it stands, and can be denied")
         command = self._checked_edit(ledger, await spelled_as_taken(self._world, ledger, command))
-        grant = await self._grant(ledger, command) if command.option in SCOPES else None
+        grant = self._grant(ledger, command, now=moment.now) if command.option in SCOPES else None
         if grant is None:
             return await _commit_answer(ledger, command)
         await self._home.append(grant)
@@ -98,9 +104,8 @@ class Answering:
             _log.warning("%s: the grant %s waits for its activation: %s", ledger.session, grant.grant, exc.message)
         return answered
 
-    async def _grant(self, ledger: Ledger, command: AnswerApproval) -> GrantProposed | None:
-        """Settings and the home's journal are read only for an answer that would be remembered: a denial needs neither."""
-        now = await self._home.now_at_least(self._world.clock.now_ms())
+    def _grant(self, ledger: Ledger, command: AnswerApproval, *, now: int) -> GrantProposed | None:
+        """Settings are read only for an answer that would be remembered: a denial needs none."""
         return proposed_grant(ledger.state, command, self._world.policy(), now=now)
 
     def _checked_edit(self, ledger: Ledger, command: AnswerApproval) -> AnswerApproval:

@@ -475,6 +475,12 @@ class Driver:
 
     # --- giving up
 
+    def let_go(self) -> None:
+        """The attempt is over, and its claim with it: whoever waits for this driver looks for itself, and hears why."""
+        if self.owns_claim:
+            self._claimed, self._ledger.driving = None, False
+            self._ledger.poke()
+
     async def give_up(self) -> None:
         """Release the claim. Look again afterwards: a record may have come in between our last look and the release."""
         if not self.owns_claim:

@@ -6,15 +6,20 @@ no grant, or an answer whose grant `_settle` can still activate: it is decided b
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
-from holdfast.errors import Fenced, InDoubt, ReadOnly, Refused
+from holdfast import limits
+from holdfast.errors import Fenced, HoldfastError, InDoubt, ReadOnly, Refused
 from holdfast.ids import ApprovalId, GrantId
+from holdfast.ports.clock import Clock
 from holdfast.ports.journal_store import Draft, Head, Journal, JournalStore, Record, Section
 from holdfast.ports.snapshots import KeepsSnapshots
 from holdfast.runtime.attempt import Attempt, nothing
 from holdfast.runtime.ledger import record_at
+from holdfast.runtime.reports import iso
 from holdfast.session.approvals import SCOPES
+from holdfast.session.expiry import Moment, is_over
 from holdfast.session.home_events import (
     AnyHomeEvent,
     GrantActivated,
@@ -22,18 +27,25 @@ from holdfast.session.home_events import (
     GrantProposed,
     GrantRevoked,
     HomeState,
+    TimeNoted,
     decode_home_event,
     encode_home_event,
 )
 from holdfast.session.home_snapshot import decode_home_state
 from holdfast.session.state import SessionState
 
+_log = logging.getLogger("holdfast.home")
+_LOOK_AT_CLOCK_EVERY_MS = 60_000  # a process that commits all the time compares its clock with the home's time once a minute
+
 
 class HomeLedger:
-    """One per open home; opened at first use."""
+    """One per open home; opened at first use. Without a clock of its own it refuses no time."""
 
-    def __init__(self, store: JournalStore) -> None:
+    def __init__(self, store: JournalStore, clock: Clock | None = None) -> None:
         self._store = store
+        self._clock = clock
+        # The clock when it was last compared with the home's time.
+        self._compared_at: int | None = None
         self.state = HomeState()
         self._attempt: Attempt | None = None
         self._opening = asyncio.Lock()
@@ -88,11 +100,58 @@ class HomeLedger:
                 await journal.close()
             return self.state
 
+    # --- time
+
+    def moment(self, clock_ms: int, *, session_at: int = 0) -> Moment:
+        """The present as ends are judged: by the clock, and by the newest times that this home's journal and, where it is at hand, a session's hold."""
+        return Moment(clock_ms, max(self.state.time, self.state.believed(session_at, clock=clock_ms)))
+
+    def decided_at(self, stamp: int, *, clock_ms: int) -> int:
+        """The time to decide by, where the next record of a session would carry `stamp`."""
+        return stamp if self.state.believed(stamp, clock=clock_ms) else max(clock_ms, self.state.time)
+
+    async def check_clock(self) -> None:
+        """Before something is journalled: refuse a clock that is far ahead, and note the time where the home's journal is a day behind it."""
+        if self._clock is None:
+            return
+        now, last = self._clock.now_ms(), self._compared_at
+        if last is not None and last <= now < last + _LOOK_AT_CLOCK_EVERY_MS:
+            return
+        state = await self.refresh()
+        _refuse_ahead(Moment(now, state.time))
+        if now - state.time > limits.TIME_NOTED_EVERY_SECONDS * 1000:
+            await self.note_time(now)
+        self._compared_at = now
+
+    async def note_time(self, clock_ms: int) -> None:
+        """So that a clock which is set back later revives nothing. A home that can't be written now, or a clock far ahead, is not noted."""
+
+        def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
+            now = clock_ms if self._clock is None else self._clock.now_ms()  # under the lock: a clock may be set while it is waited for
+            return (TimeNoted(clock=now),) if now > state.time else ()
+
+        try:
+            await self.choose(choose)
+        except HoldfastError as exc:
+            _log.warning("the time could not be noted in the home's journal (%s): %s", exc.code, exc.message)
+
+    # --- writing
+
     async def append(self, *events: AnyHomeEvent) -> None:
         await self.choose(lambda _: events)
 
     async def choose(self, choose: Callable[[HomeState], Sequence[AnyHomeEvent]]) -> None:
-        """`choose` sees the home as it is under the lock."""
+        """`choose` sees the home as it is under the lock. A clock far ahead of the home's journal is refused."""
+
+        def with_a_clock(state: HomeState) -> Sequence[AnyHomeEvent]:
+            if self._clock is not None:
+                _refuse_ahead(Moment(self._clock.now_ms(), state.time))
+            return choose(state)
+
+        await self.choose_at_any_time(with_a_clock)
+
+    async def choose_at_any_time(self, choose: Callable[[HomeState], Sequence[AnyHomeEvent]]) -> None:
+        """The same, whatever the clock says: for a person who decides about the clock, or about a home from a backup."""
 
         def decide(section: Section) -> Sequence[Draft]:
             ahead = self.state
@@ -111,11 +170,8 @@ class HomeLedger:
         state = await self.refresh()
         await self._settle(session)
         # Deciding compares with the clock and the session's newest time. A clock that went back is caught here, by the home's.
-        return tuple(grant for grant in state.grants.values() if grant.requester == requester and grant.expires_at > state.newest_at)
-
-    async def now_at_least(self, clock: int) -> int:
-        """The later of the clock and the newest time in the home's journal."""
-        return max(clock, (await self.refresh()).newest_at)
+        moment = self.moment(self._clock.now_ms() if self._clock is not None else state.time)
+        return tuple(grant for grant in state.grants.values() if grant.requester == requester and not is_over(grant.expires_at, moment))
 
     async def revoke(self, grant: GrantId, *, by: str, may_all: bool) -> None:
         def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
@@ -141,6 +197,16 @@ class HomeLedger:
         if self._attempt is not None:
             await self._attempt.dispose()
             self._attempt = None
+
+
+def _refuse_ahead(moment: Moment) -> None:
+    if moment.is_ahead:
+        days = (moment.clock - moment.journal) // 86_400_000
+        raise Refused(
+            f"the clock says {iso(moment.clock)}, {days} days after the newest record of this home ({iso(moment.journal)}); nothing was written",
+            code="clock_ahead",
+            hint="set the clock; or, if it is right, `holdfast doctor --accept-clock`",
+        )
 
 
 async def _head_of(journal: Journal, seq: int) -> Head | None:

@@ -9,7 +9,7 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -58,6 +58,15 @@ class _Coming(msgspec.Struct, frozen=True):
 
 _REMEMBERED: frozenset[type[SessionEvent]] = frozenset({TurnEnded, ToolStarted, ApprovalRequested})
 
+
+class Timekeeper(Protocol):
+    """The home's idea of the time: see `HomeLedger`."""
+
+    async def check_clock(self) -> None: ...
+
+    def decided_at(self, stamp: int) -> int: ...
+
+
 Also = Callable[[SessionState, Sequence[SessionEvent]], Sequence[SessionCommand]]
 """From the state before a commit, and its events, to the commands that go with them."""
 
@@ -95,6 +104,7 @@ class Ledger:
         self.also: Also | None = None
         # Set by the driver while it holds the claim: its commits end with the bookkeeping that is owed.
         self.driver_facts: Callable[[], DriverFacts] | None = None
+        self.time: Timekeeper | None = None
 
     @classmethod
     async def open(cls, journal: Journal) -> "Ledger":
@@ -227,6 +237,8 @@ class Ledger:
 
         before = self.state.seq
         self.noticed = False
+        if commands and self.time is not None and not keeping:  # what has happened is written down, whatever the clock says
+            await self.time.check_clock()
         if check is Check.FENCE:
             await self.attempt.reacquire(decide, keeping=keeping, as_=as_)
         else:
@@ -242,10 +254,12 @@ class Ledger:
         state = self.state
         for record in section.suffix:
             state = self._peek(state, record)
-        committed = deciding.commit(state, commands, now=section.now, driver=driver)
+        now = self.time.decided_at(section.now) if self.time is not None else section.now
+        floor = now if self.time is not None else None
+        committed = deciding.commit(state, commands, now=now, floor=floor, driver=driver)
         if self.also is None or not (more := self.also(state, committed.events)):
             return committed
-        further = deciding.commit(committed.state, more, now=section.now)
+        further = deciding.commit(committed.state, more, now=now, floor=floor)
         events, states = (*committed.events, *further.events), (*committed.states, *further.states)
         return Committed(committed.before, committed.commands, events, states, committed.decided)
 

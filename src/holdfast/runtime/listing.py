@@ -112,7 +112,7 @@ async def owing(world: World, shelf: Shelf, *, sealed: Collection[SessionId] = (
         with suppress(HoldfastError):
             if await patience.busy(session) is None:
                 await _note_one(world, shelf, session)
-    now = world.clock.now_ms()
+    now = world.now_ms()
     standing = await _survey(world, shelf, patience)
     living = {each.session: each.instance for each in standing}
     return [each.session for each in standing if _is_due(each, now) or _awaits_in_vain(each, living, sealed)]
@@ -152,7 +152,7 @@ async def sessions(
     `sees` tells who may know of a session, `reads_all` who may read whatever is said there: nobody else is shown its last words.
     """
     found: list[SessionLine] = []
-    now, patience = world.clock.now_ms(), Patience(world.store)
+    now, patience = world.now_ms(), Patience(world.store)
     while page := await world.store.heads(after=after, limit=limit):
         rows = await _fresh_rows(world, shelf, page, patience)
         for head in page:
@@ -317,14 +317,14 @@ async def approvals(
     if everything:
         found = [each async for story in _histories(world, patience) for each in story.values()]
     else:
-        now = world.clock.now_ms()
+        now = world.now_ms()
         found = [each for standing in await _survey(world, shelf, patience) for each in _waiting(standing, now)]
     return tuple(each for each in found if for_ is None or for_ in each.may_answer)
 
 
 async def approvals_json(world: World, shelf: Shelf, *, patience: Patience | None = None) -> msgspec.Raw:
     """The same as one JSON array, from the rows' own bytes: of ten thousand prompts none is taken apart to be put together again."""
-    now = world.clock.now_ms()
+    now = world.now_ms()
     found: list[bytes] = []
     for standing in await _survey(world, shelf, patience or Patience(world.store)):
         if standing.expires_at is not None and standing.expires_at <= now:
@@ -360,21 +360,48 @@ def _ms(iso_text: str) -> int:
 
 
 async def session_of(world: World, shelf: Shelf, approval: ApprovalId) -> SessionId | None:
-    """Where a prompt belongs; only whole ids are known."""
+    """
+    Where a prompt belongs; only whole ids are known. The index decides.
+
+    It knows every prompt of a session whose history was entered and whose row is as new as the journal. Where it does not, because it was deleted, is behind or
+    was never told, that session's journal is read once and entered, so the next miss reads no journal.
+    """
     if (known := world.index.session_of(approval)) is not None and await world.store.current(known) is not None:
         return known
     patience = Patience(world.store)
-    await _survey(world, shelf, patience)
-    if (known := world.index.session_of(approval)) is not None:
+    await _enter_histories(world, shelf, patience)
+    if (known := world.index.session_of(approval)) is not None and await world.store.current(known) is not None:
         return known
-    async for story in _histories(world, patience):
-        if (found := story.get(approval)) is not None:
-            world.index.put_approval(approval, found.session)
-            return found.session
     for session in await world.store.unsettled():
         if (busy := patience.found.get(session)) is not None:
             raise busy  # it may be there: who says that there is no such prompt must have looked
     return None
+
+
+async def _enter_histories(world: World, shelf: Shelf, patience: Patience) -> None:
+    """Every prompt of every session that the index may not know all of."""
+    heads = await world.store.heads()
+    behind, unsettled = set(world.index.stale(heads)), frozenset(await world.store.unsettled())
+    sealed: Collection[SessionId] = ()
+    with suppress(HoldfastError):  # a home that can only be read still tells of its prompts
+        sealed = await world.store.seals()
+    for session, instance, _ in heads:
+        entered = world.index.session_of(_entered(session, instance)) == session
+        if entered and session not in unsettled and (session not in behind or session in sealed):
+            continue
+        if session in unsettled and await patience.busy(session) is not None:
+            continue
+        with suppress(Untrusted):  # found damaged just now, and sealed; the next miss enters what verifies
+            for approval in await prompts_ever(world, session):
+                world.index.put_approval(approval, session)
+        world.index.put_approval(_entered(session, instance), session)
+    if behind or unsettled:
+        await _survey(world, shelf, patience)
+
+
+def _entered(session: SessionId, instance: InstanceId) -> ApprovalId:
+    """An id that no prompt has: kept beside prompts, it says that all of that instance were entered."""
+    return ApprovalId(f"entered {session} {instance}")
 
 
 async def approval(world: World, shelf: Shelf, wanted: ApprovalId) -> ApprovalReport:

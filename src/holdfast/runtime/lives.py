@@ -241,6 +241,8 @@ async def _begin(
     from_instance: InstanceId,
     attached: tuple[str, ...],
 ) -> SessionReport:
+    if origin != "restore":  # whoever restores a home has decided about an old one
+        await service.home.check_clock()
     instance = new_instance()
     born = SessionBorn(
         session=session,

@@ -48,7 +48,7 @@ def note(world: World, ledger: Ledger) -> IndexRow:
         awaits=tuple((each.session, each.instance) for each in state.delegates.values()),
         jobs=tuple(job.job for job in state.jobs.values() if job.ended is None),
     )
-    world.index.put(row, [ApprovalId(each) for each in (*state.jobs, *ledger.asked)])
+    world.index.put(row, [ApprovalId(each) for each in (*state.jobs, *state.approvals, *ledger.asked)])
     return row
 
 

@@ -22,7 +22,7 @@ _TOLD = frozenset({"session_born", "input_accepted", "approval_requested", "appr
 
 async def prompts_ever(world: World, session: SessionId) -> dict[ApprovalId, ApprovalReport]:
     journal = await world.store.open(session)
-    story = _Story(session, journal.instance, world.clock.now_ms())
+    story = _Story(session, journal.instance, world.now_ms())
     try:
         await journal.load(story.fold)
     finally:

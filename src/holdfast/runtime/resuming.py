@@ -23,6 +23,7 @@ from holdfast.runtime.patience import Patience
 from holdfast.runtime.reports import TurnReport
 from holdfast.runtime.seeing_through import TurnDrives, nothing_owed
 from holdfast.runtime.shelf import Shelf
+from holdfast.runtime.timekeeper import HomeTime
 from holdfast.runtime.waiting import has_expired
 from holdfast.runtime.world import World
 from holdfast.session.commands import Expire, GiveModel
@@ -34,10 +35,13 @@ _log = logging.getLogger("holdfast.service")
 class Resuming:
     """One per service; it remembers nothing."""
 
-    def __init__(self, world: World, shelf: Shelf, home: HomeLedger, delegation: Delegation, jobs: JobKeeper, drives: TurnDrives) -> None:
+    def __init__(
+        self, world: World, shelf: Shelf, home: HomeLedger, time: HomeTime, delegation: Delegation, jobs: JobKeeper, drives: TurnDrives
+    ) -> None:
         self._world = world
         self._shelf = shelf
         self._home = home
+        self._time = time
         self._delegation = delegation
         self._jobs = jobs
         self._drives = drives
@@ -124,7 +128,7 @@ class Resuming:
         if ledger.state.jobs:
             await self._jobs.settle(ledger)
             self._jobs.watch(ledger.session)
-        if has_expired(ledger.state, self._world.clock.now_ms()):
+        if has_expired(ledger.state, self._time.moment(session_at=ledger.state.at)):
             await ledger.commit(Expire(), check=Check.FENCE)
             note(self._world, ledger)
         if await reminding.fire_due(self._world, ledger):

@@ -71,7 +71,7 @@ class TurnDrives:
                     if ledger.state.seq != before:
                         continue  # else another drive at once would come no further either
                 await wait_for(watch)
-                if not ledger.driving:
+                if not ledger.driving or ledger.attempt.stopped is not None:  # of a spent ledger nobody drives any more: the reason is raised
                     await ledger.refresh()
         finally:
             ledger.unwatch(watch)
@@ -147,6 +147,7 @@ class TurnDrives:
     async def leave(self, ledger: Ledger, driver: Driver) -> None:
         """On every way out: the claim is given up, the anchor is durable, the index knows, followers are told."""
         if ledger.only_read is not None or ledger.journal.sealed is not None or ledger.attempt.stopped is not None:
+            driver.let_go()
             return
         await driver.give_up()
         syncing = ledger.journal.sync_anchor()  # where a thread does it, it is on its way: the index is written meanwhile

@@ -9,12 +9,12 @@ The verbs that drive are told here and done by what the service owns: `sending`,
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import Any, Self
 
 import msgspec
 
-from holdfast.errors import Refused
+from holdfast.errors import HoldfastError, Refused
 from holdfast.ids import ApprovalId, GrantId, ReminderId, SessionId, TurnId, session_id
 from holdfast.ports.journal_store import Check, Record
 from holdfast.runtime import listing, reminding
@@ -45,6 +45,7 @@ from holdfast.runtime.seeing_through import TurnDrives
 from holdfast.runtime.sending import Sending
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import doubts_of, session_report, turn_report
+from holdfast.runtime.timekeeper import HomeTime
 from holdfast.runtime.world import World
 from holdfast.session.authority import MessageSource, Workspace
 from holdfast.session.commands import AnswerApproval, Cancel, CancelReminder, Expire, MarkDelivery, QueueDelivery
@@ -59,19 +60,23 @@ class Service:
     def __init__(self, world: World) -> None:
         self.world = world
         self.feed = Feed()
-        self.home = HomeLedger(world.store)
+        self.home = HomeLedger(world.store, world.clock)
+        self.time = HomeTime(self.home, world.clock)
+        world.check_clock = self.home.check_clock
+        world.now_ms = self.time.now_ms
         self.shelf = Shelf(
             world.store,
+            time=self.time,
             also=lambda before, events: owed_by(world.channels, before, events),
             on_sealed=lambda session, instance: note_sealed(world, session, instance),
         )
         self.delegation = Delegation(world, self.shelf)
         self.jobs = JobKeeper(world, self.shelf, self.feed, self.drive_all)
         self.noting = Noting(world)
-        drives = TurnDrives(world, self.shelf, self.home, self.feed, self.delegation, self.noting)
+        drives = self._drives = TurnDrives(world, self.shelf, self.home, self.feed, self.delegation, self.noting)
         self._sending = Sending(world, self.shelf, self.delegation, drives)
-        self._answering = Answering(world, self.shelf, self.home, self.delegation, drives)
-        self._resuming = Resuming(world, self.shelf, self.home, self.delegation, self.jobs, drives)
+        self._answering = Answering(world, self.shelf, self.home, self.time, self.delegation, drives)
+        self._resuming = Resuming(world, self.shelf, self.home, self.time, self.delegation, self.jobs, drives)
         self._foreign = ForeignTurns(world, self.shelf, self.home, drives)
         self._stack = AsyncExitStack()
         self._listener: asyncio.Task[None] | None = None
@@ -184,6 +189,12 @@ class Service:
             await self.delegation.report(ledger)
             note(self.world, ledger)
             return tuple([await turn_report(ledger, each) for each in cancelled])
+
+    async def drive_above(self, session: str) -> None:
+        """After a delegate was cancelled: whoever waits for it goes on. The cancel stands, whatever hinders that; what is left is owed, and resumed by anybody."""
+        async with self.shelf.use(session_id(session)) as ledger:
+            with suppress(HoldfastError):
+                await self._drives.drive_up(ledger)
 
     async def resume(self, session: str, *, by: str, model: str | None = None, since: int | None = None) -> TurnReport:
         """Drive on whatever is owed, until nothing is. A turn that ended after record `since` is told of, also where nothing is owed any more."""
@@ -301,10 +312,12 @@ class Service:
         return Patience(self.world.store)
 
     async def approvals(self, *, for_: str | None = None, everything: bool = False, patience: Patience | None = None) -> tuple[ApprovalReport, ...]:
+        await self.time.look()
         return await listing.approvals(self.world, self.shelf, for_=for_, everything=everything, patience=patience)
 
     async def approvals_json(self, *, patience: Patience | None = None) -> msgspec.Raw:
         """Everything that waits, as one JSON array of ApprovalReports: for whoever only passes it on."""
+        await self.time.look()
         return await listing.approvals_json(self.world, self.shelf, patience=patience)
 
     async def approval(self, approval: ApprovalId) -> ApprovalReport:
@@ -335,6 +348,7 @@ class Service:
         reads_all: listing.Sees | None = None,
     ) -> tuple[listing.SessionLine, ...]:
         sealed = await self.world.store.seals()
+        await self.time.look()
         return await listing.sessions(self.world, self.shelf, sealed=sealed, after=after, limit=limit, sees=sees, reads_all=reads_all)
 
     def follow(self, session: str, *, after: int | None = None) -> AsyncIterator[Record | Any]:
@@ -343,7 +357,7 @@ class Service:
 
     async def grants(self) -> tuple[GrantReport, ...]:
         state = await self.home.refresh()
-        policy, now = self.world.policy(), max(self.world.clock.now_ms(), state.newest_at)
+        policy, now = self.world.policy(), self.home.moment(self.world.clock.now_ms()).now
         reports = (grant_report(grant, state.granted_at.get(name, 0), policy, now=now) for name, grant in sorted(state.grants.items()))
         return tuple(each for each in reports if each is not None)
 

@@ -13,15 +13,23 @@ from weakref import WeakValueDictionary
 from holdfast.errors import Fenced, InDoubt, NewerVersion, ReadOnly, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import JournalStore
-from holdfast.runtime.ledger import Also, Ledger
+from holdfast.runtime.ledger import Also, Ledger, Timekeeper
 
 IDLE_KEPT = 64  # open but unused; enough for the sessions of a busy minute, few enough for any descriptor limit
 
 
 class Shelf:
-    def __init__(self, store: JournalStore, *, on_sealed: Callable[[SessionId, InstanceId], None] | None = None, also: Also | None = None) -> None:
+    def __init__(
+        self,
+        store: JournalStore,
+        *,
+        on_sealed: Callable[[SessionId, InstanceId], None] | None = None,
+        also: Also | None = None,
+        time: Timekeeper | None = None,
+    ) -> None:
         self._store = store
         self._also = also
+        self._time = time
         # Told of every session that is found sealed, or is sealed while in use.
         self._on_sealed = on_sealed
         self._ledgers: OrderedDict[SessionId, Ledger] = OrderedDict()
@@ -66,7 +74,7 @@ class Shelf:
     async def _opened(self, session: SessionId) -> Ledger:
         try:
             ledger = await Ledger.open(await self._store.open(session))
-            ledger.also = self._also
+            ledger.also, ledger.time = self._also, self._time
             return ledger  # noqa: TRY300
         except (NewerVersion, ReadOnly) as why:
             return await Ledger.read_only(await self._store.open(session), why)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from holdfast.ids import ApprovalId
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.reports import ApprovalReport, approval_report
+from holdfast.session.expiry import Moment
 from holdfast.session.state import SessionState
 
 
@@ -30,9 +31,9 @@ def prompts_open(state: SessionState) -> frozenset[ApprovalId]:
     return frozenset(each.asked.approval for turn in state.turns.values() for each in turn.open_approvals)
 
 
-def has_expired(state: SessionState, now: int) -> bool:
-    """Whether any prompt's time is over. Now is never before the last record."""
-    return any(max(now, state.at) >= each.asked.expires_at for turn in state.turns.values() for each in turn.open_approvals)
+def has_expired(state: SessionState, moment: Moment) -> bool:
+    """Whether any prompt's time is over. Not while the clock is disputed: such a prompt can't be approved, but is not closed for that."""
+    return any(moment.now >= each.asked.expires_at for turn in state.turns.values() for each in turn.open_approvals)
 
 
 def prompt_end(state: SessionState, approval: ApprovalId) -> PromptEnd | None:

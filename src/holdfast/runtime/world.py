@@ -1,6 +1,6 @@
 """What the runtime is given: ports, agents and settings of now. Built by `wiring.py`, or by a test."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from secrets import token_bytes
 
@@ -43,6 +43,10 @@ class ModelTimes(msgspec.Struct, frozen=True):
     retry_seconds: float = 0.5
 
 
+async def _any_clock() -> None:
+    pass
+
+
 @dataclass(kw_only=True)
 class World:
     """Everything that the runtime moves by. One per open home."""
@@ -80,8 +84,15 @@ class World:
     """Said once by this process, and not for every turn."""
     random_bytes: Callable[[int], bytes] = token_bytes
     """What ids that nobody may guess are made of; a simulation brings its own, so that a seed repeats them."""
+    check_clock: Callable[[], Awaitable[None]] = _any_clock
+    """Asked before a session is made: raises Refused where the clock is far ahead of the home's journal. Set by the service."""
+    now_ms: Callable[[], int] = field(init=False)
+    """The later of the clock and the home's time: what ends and reminders are listed by. The clock alone until the service sets it."""
     on_job: "Callable[[SessionId, JobId, Prepared | None], None] | None" = None
     """Told of every job that this process has let go; with a Prepared, it is to be run here. Set by the service, which keeps watch."""
+
+    def __post_init__(self) -> None:
+        self.now_ms = self.clock.now_ms
 
     def agent(self, name: str | None) -> AgentSpec:
         wanted = name or self.default_agent

@@ -68,9 +68,11 @@ from holdfast.session.transitions import IllegalTransition
 Result = TypeVar("Result")
 
 
-def decide(state: SessionState, command: SessionCommand, *, now: int) -> Decided[object]:  # noqa: C901, PLR0911, PLR0912  # one line per command
-    """`now` is the time the events will carry: never before the last record, whatever a clock that was set back says."""
-    now = max(now, state.at)
+def decide(  # noqa: C901, PLR0911, PLR0912  # one line per command
+    state: SessionState, command: SessionCommand, *, now: int, floor: int | None = None
+) -> Decided[object]:
+    """`now` is never before the last record, whatever a clock that was set back says; or before `floor`, where that record's time is not believed."""
+    now = max(now, state.at if floor is None else floor)
     match command:  # those of every turn first
         case Expire():
             return decide_answers.expire(state, now)
@@ -165,13 +167,15 @@ class Committed(msgspec.Struct, frozen=True):
         raise InvariantBroken(f"{type(command).__name__} was not decided in this commit")
 
 
-def commit(state: SessionState, commands: Sequence[SessionCommand], *, now: int, driver: DriverFacts | None = None) -> Committed:
+def commit(
+    state: SessionState, commands: Sequence[SessionCommand], *, now: int, floor: int | None = None, driver: DriverFacts | None = None
+) -> Committed:
     """
     Decide commands one after another, each against the state that the ones before it lead to.
 
-    A driver's commit that adds events ends with the bookkeeping that is owed after them.
+    A driver's commit that adds events ends with the bookkeeping that is owed after them. `floor`: see `decide`.
     """
-    commit = _Commit(state, max(now, state.at))
+    commit = _Commit(state, now, floor)
     decided = commit.decide(commands)
     if driver is not None and commit.events and decided[-1].refusal is None:
         while owed := bookkeeping_owed(commit.state, driver):
@@ -185,8 +189,9 @@ def commit(state: SessionState, commands: Sequence[SessionCommand], *, now: int,
 class _Commit:
     """A commit while it is decided."""
 
-    def __init__(self, state: SessionState, now: int) -> None:
-        self.state, self._now = state, now
+    def __init__(self, state: SessionState, now: int, floor: int | None) -> None:
+        self.state, self._floor = state, floor
+        self._now = max(now, state.at if floor is None else floor)  # the time of its events
         self.events: list[SessionEvent] = []
         self.states: list[SessionState] = []
 
@@ -194,7 +199,7 @@ class _Commit:
         """The decisions, up to the first refusal."""
         decided: list[Decided[object]] = []
         for command in commands:
-            decided.append(outcome := decide(self.state, command, now=self._now))
+            decided.append(outcome := decide(self.state, command, now=self._now, floor=self._floor))
             for event in outcome.events:
                 self._take(command, event)
             if outcome.refusal is not None:

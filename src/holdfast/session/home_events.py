@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.errors import BrokenChain, NewerVersion, Unusable
 from holdfast.ids import GrantId, InstanceId, SessionId
+from holdfast.session.expiry import AHEAD_MAX_MS, Moment
 
 
 class HomeEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +94,7 @@ class GrantDropped(HomeEvent, frozen=True):
 class GrantRevoked(HomeEvent, frozen=True):
     grant: GrantId
     by: str
+    reason: str | None = None  # restore, clock; None: somebody wanted it
 
 
 class TokenAdded(HomeEvent, frozen=True):
@@ -109,6 +111,20 @@ class TokenAdded(HomeEvent, frozen=True):
 class TokenRevoked(HomeEvent, frozen=True):
     name: str
     by: str
+    reason: str | None = None  # restore, clock; None: somebody wanted it
+
+
+class TimeNoted(HomeEvent, frozen=True):
+    """The clock of a process that used the home. So the home's journal is never far behind the time it was last used."""
+
+    clock: int
+
+
+class ClockAccepted(HomeEvent, frozen=True):
+    """A person says that the clock is right, whatever times the journals hold."""
+
+    clock: int
+    by: str
 
 
 AnyHomeEvent = (
@@ -123,6 +139,8 @@ AnyHomeEvent = (
     | GrantRevoked
     | TokenAdded
     | TokenRevoked
+    | TimeNoted
+    | ClockAccepted
 )
 
 HOME_EVENTS: Mapping[str, type[AnyHomeEvent]] = {
@@ -137,6 +155,8 @@ HOME_EVENTS: Mapping[str, type[AnyHomeEvent]] = {
     "grant_revoked": GrantRevoked,
     "token_added": TokenAdded,
     "token_revoked": TokenRevoked,
+    "time_noted": TimeNoted,
+    "clock_accepted": ClockAccepted,
 }
 _NAMES = {kind: name for name, kind in HOME_EVENTS.items()}
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {name: msgspec.json.Decoder(kind) for name, kind in HOME_EVENTS.items()}
@@ -173,7 +193,8 @@ class HomeState:
     What the home's journal adds up to. Mutated only by `evolve`, by whoever owns the fold.
 
     `sessions` holds the living ones; `earlier` the lives before, of those that had any and were not deleted since; `sealed` the marks by session; a new life
-    lifts the mark of the one before.
+    lifts the mark of the one before. `time` is the newest time that is believed; record times up to `disbelieved_until` are not: a person said that the clock
+    which made them was ahead.
     """
 
     def __init__(self) -> None:
@@ -186,8 +207,9 @@ class HomeState:
         self.proposed: dict[GrantId, GrantProposed] = {}
         self.grants: dict[GrantId, GrantProposed] = {}
         self.granted_at: dict[GrantId, int] = {}
-        self.newest_at = 0  # the newest time in the journal: no expiry is judged by an earlier one
         self.tokens: dict[str, TokenAdded] = {}
+        self.time = 0
+        self.disbelieved_until = 0
 
     def copy(self) -> "HomeState":
         """For looking ahead: moving the copy leaves this one as it is."""
@@ -196,8 +218,12 @@ class HomeState:
         new.sessions, new.earlier, new.sealed = dict(self.sessions), dict(self.earlier), dict(self.sealed)
         new.proposed, new.grants, new.granted_at = dict(self.proposed), dict(self.grants), dict(self.granted_at)
         new.tokens = dict(self.tokens)
-        new.newest_at = self.newest_at
+        new.time, new.disbelieved_until = self.time, self.disbelieved_until
         return new
+
+    def believed(self, stamp: int, *, clock: int) -> int:
+        """A journal's newest time, as far as it is believed: 0 if a person said that its clock was ahead, or if it is further ahead than any clock is let through."""
+        return stamp if self.disbelieved_until < stamp <= max(clock, self.time) + AHEAD_MAX_MS else 0
 
     def lives_of(self, session: SessionId) -> set[InstanceId]:
         """Every life whose bytes are kept, the present one included; a deleted session has none."""
@@ -205,7 +231,7 @@ class HomeState:
         return {*self.earlier.get(session, ()), *([living.instance] if living is not None else [])}
 
     def evolve(self, event: AnyHomeEvent, *, at: int) -> None:
-        self.newest_at = max(self.newest_at, at)
+        self._keep_time(event, at)
         match event:
             case HomeCreated(home=home):
                 self.home = home
@@ -242,3 +268,16 @@ class HomeState:
                 self.tokens[name] = event
             case TokenRevoked(name=name):
                 self.tokens.pop(name, None)
+            case TimeNoted() | ClockAccepted():
+                pass
+
+    def _keep_time(self, event: AnyHomeEvent, at: int) -> None:
+        if isinstance(event, ClockAccepted):
+            if Moment(event.clock, at).is_disputed:
+                # Sessions hold such times too, at most as far ahead as a clock is let through.
+                self.disbelieved_until = max(at, event.clock + AHEAD_MAX_MS)
+            self.time = event.clock
+        elif isinstance(event, TimeNoted):
+            self.time = max(self.time, event.clock)
+        elif at > self.disbelieved_until:
+            self.time = max(self.time, at)

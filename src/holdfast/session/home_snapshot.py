@@ -29,7 +29,8 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     grants: tuple[GrantProposed, ...]
     granted_at: dict[GrantId, int]
     tokens: tuple[TokenAdded, ...]
-    newest_at: int
+    time: int
+    disbelieved_until: int
 
 
 _decode = msgspec.json.Decoder(_Kept).decode
@@ -55,7 +56,8 @@ def encode_home_state(state: HomeState) -> bytes:
             grants=tuple(state.grants.values()),
             granted_at=state.granted_at,
             tokens=tuple(state.tokens.values()),
-            newest_at=state.newest_at,
+            time=state.time,
+            disbelieved_until=state.disbelieved_until,
         )
     )
 
@@ -77,5 +79,5 @@ def decode_home_state(data: bytes) -> HomeState | None:
     state.grants = {each.grant: each for each in kept.grants}
     state.granted_at = kept.granted_at
     state.tokens = {each.name: each for each in kept.tokens}
-    state.newest_at = kept.newest_at
+    state.time, state.disbelieved_until = kept.time, kept.disbelieved_until
     return state

@@ -12,6 +12,7 @@ The sentences stand by topic in the files beside this one.
 import pytest
 
 from holdfast.testing.conformance_appending import AppendingSuite
+from holdfast.testing.conformance_ends import EndsSuite
 from holdfast.testing.conformance_home import HomeSuite
 from holdfast.testing.conformance_outside import OutsideHandsSuite
 from holdfast.testing.conformance_sessions import SessionsSuite
@@ -52,7 +53,7 @@ __all__ = [
 ]
 
 
-class JournalStoreSuite(AppendingSuite, SessionsSuite, OutsideHandsSuite, HomeSuite):
+class JournalStoreSuite(AppendingSuite, SessionsSuite, OutsideHandsSuite, HomeSuite, EndsSuite):
     """The contract of `ports/journal_store.py`."""
 
     @pytest.fixture

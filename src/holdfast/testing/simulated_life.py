@@ -9,9 +9,12 @@ import asyncio
 import contextlib
 from typing import Any
 
+from holdfast.adapters.inmemory import InMemoryStore
 from holdfast.errors import Untrusted
 from holdfast.ids import SessionId
 from holdfast.ports.journal_store import Head, Record
+from holdfast.runtime.home_authority import accept_clock
+from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.reports import ApprovalReport
 from holdfast.session.authority import Audience
 from holdfast.session.codec import decode
@@ -25,6 +28,7 @@ from holdfast.testing.simulated_home import SERVERS, SimulatedHome, keep_serving
 from holdfast.testing.simulated_judge import Edited, Judge
 from holdfast.testing.simulated_kinds import JOB_SECONDS, Has, policy_of
 from holdfast.testing.simulated_people import NAMES, STORM_SECONDS, People
+from holdfast.testing.simulated_ports import SimulatedClock
 from holdfast.testing.simulator import Lived
 from holdfast.testing.virtual_loop import Stuck, run_virtually
 
@@ -73,7 +77,15 @@ class Life:
         home.disk.forgive()
         for process in home.processes:
             process.clock.skew_ms = 0
+        await self._accept_the_clock()
         home.policy, home.compaction = policy_of(home.kind), CompactionRules()
+
+    async def _accept_the_clock(self) -> None:
+        """Clocks were days ahead and are right again; a person says so, and prompts can be approved again."""
+        clock = SimulatedClock()
+        home = HomeLedger(InMemoryStore(self.home.disk, clock=clock))
+        await accept_clock(home, clock.now_ms(), by="alice")
+        await home.close()
 
     def _something_happens(self) -> None:
         home, dice, roll = self.home, self._dice, self._dice.random()

@@ -207,3 +207,23 @@ def test_a_record_that_held_after_one_does_not_hold_after_another() -> None:
     del life.entries[1]
     held, damage = verified(life, life.genesis, upto=2)
     assert ([record.seq for record in held], isinstance(damage, Untrusted)) == ([1], True)
+
+
+@in_loop
+async def test_a_process_that_dies_while_it_seals_leaves_every_other_append_its_outcome() -> None:
+    """Found by seed 9000997: appends of two processes wait together, the one that leads finds damage, and dies when it tells the home."""
+    disk = InMemoryDisk()
+    leader, other = InMemoryStore(disk), InMemoryStore(disk)
+    ours = await born(leader)
+    theirs = await other.open(OPS)
+    disk.flip(OPS, 1)
+    disk.fail_next(Fault.CRASH_NOT_WRITTEN, session=HOME)
+    first, second = await asyncio.gather(
+        ours.append(says("a"), since=ours.head, check=Check.FENCE), theirs.append(says("b"), since=theirs.head), return_exceptions=True
+    )
+    assert (type(first), type(second)) == (Crashed, Takeover)
+    assert (leader.is_alive, other.is_alive) == (False, True)
+    with pytest.raises(Takeover):
+        await theirs.append(says("c"), since=theirs.head)
+    assert (await InMemoryStore(disk).open(OPS)).sealed is not None
+    assert OPS in (await home_state(InMemoryStore(disk))).sealed

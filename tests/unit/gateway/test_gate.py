@@ -12,6 +12,7 @@ from holdfast.gateway.gate import Gate
 from holdfast.gateway.rates import Rate
 from holdfast.gateway.tokens import Bearer, TokenBook
 from holdfast.runtime.home_ledger import HomeLedger
+from holdfast.testing.clock import ManualClock
 from holdfast.testing.loop import in_loop
 
 ENDS = 1_000
@@ -52,7 +53,7 @@ async def _never() -> Message:
 
 
 async def asking_with(*people: str, burst: float = 100, ends: int | None = ENDS) -> tuple[Asking, Sequence[str]]:
-    book = TokenBook(HomeLedger(InMemoryStore()))
+    book = TokenBook(HomeLedger(InMemoryStore(clock=ManualClock(now_ms=0))))
     tokens = [(await book.add(each, person=each, scopes=["read"], expires_at=ends, by="tests", now=0))[0] for each in people]
     return Asking(book, burst=burst), tokens
 

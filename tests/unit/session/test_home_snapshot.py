@@ -8,6 +8,7 @@ from holdfast.ids import GrantId, InstanceId, SessionId
 from holdfast.session import home_events, home_snapshot
 from holdfast.session.home_events import (
     AnyHomeEvent,
+    ClockAccepted,
     GrantActivated,
     GrantProposed,
     HomeCreated,
@@ -16,6 +17,7 @@ from holdfast.session.home_events import (
     SessionCreated,
     SessionDeleted,
     SessionSealed,
+    TimeNoted,
     TokenAdded,
 )
 from holdfast.session.home_snapshot import decode_home_state, encode_home_state, home_layout
@@ -59,10 +61,12 @@ def folded() -> HomeState:
         proposed("g-2"),
         GrantActivated(grant=GrantId("g-1")),
         TokenAdded(name="ci", digest="d", person="carol", scopes=("read",), audience="team", expires_at=9, by="alice"),
+        TimeNoted(clock=3 * 86_400_000),
+        ClockAccepted(clock=86_400_000, by="alice"),
     ]
     state = HomeState()
     for at, event in enumerate(story):
-        state.evolve(event, at=at)
+        state.evolve(event, at=at if not isinstance(event, ClockAccepted) else 3 * 86_400_000)
     return state
 
 

@@ -19,7 +19,7 @@ from typing import BinaryIO
 import msgspec
 
 from holdfast.adapters.files.anchors import ANCHORS, HOME_TABLE
-from holdfast.adapters.files.home_files import HOME_PARTS, SESSIONS
+from holdfast.adapters.files.home_files import HOME_PARTS, MANIFEST, SESSIONS
 from holdfast.adapters.files.keys import KEYS
 from holdfast.adapters.files.memory import NAME as MEMORY
 from holdfast.adapters.files.memory import copy_memory
@@ -34,7 +34,6 @@ from holdfast.journal.segment import parse_segment_name
 from holdfast.limits import MIB
 from holdfast.session.home_events import SessionCreated
 
-MANIFEST = "backup.json"
 SETTINGS = "holdfast.toml"
 _FORMAT = 1
 _FILE_BYTES_MAX = 1024 * MIB  # outputs, segments and what lies in quarantine are far smaller; a sparse file is not copied until the disk is full

@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE, create_whole, make_folder, open_folder, walk, write_and_close
+from holdfast.adapters.files.quarantine import QUARANTINE
 from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.ids import InstanceId
 from holdfast.journal.fence import Fence
@@ -92,6 +93,8 @@ def remove_leftovers(home: int, home_path: Path, parts: tuple[str, ...], lives: 
     """What no life that is kept owns: births that died, and lives that were deleted. With the home's write lock held."""
     *above, name = parts
     removed: list[str] = []
+    if not lives and remove_quarantine(home, home_path, parts):
+        removed.append("/".join((QUARANTINE, *parts[1:])))
     with contextlib.suppress(FileNotFoundError), walk(home, *above) as parent:
         for entry in (_being_born(name), _going(name)):
             if os.access(entry, os.F_OK, dir_fd=parent, follow_symlinks=False):
@@ -121,6 +124,17 @@ def remove_life(home: int, home_path: Path, parts: tuple[str, ...]) -> None:
         os.fsync(parent)
         shutil.rmtree(home_path.joinpath(*above, gone))
         os.fsync(parent)
+
+
+def remove_quarantine(home: int, home_path: Path, parts: tuple[str, ...]) -> bool:
+    """What was put aside for a session that was deleted, of all its lives; whether there was any. A link in its place is not followed."""
+    *above, name = (QUARANTINE, *parts[1:])
+    with contextlib.suppress(FileNotFoundError), walk(home, *above) as parent:
+        if os.access(name, os.F_OK, dir_fd=parent, follow_symlinks=False):
+            shutil.rmtree(home_path.joinpath(*above, name))
+            os.fsync(parent)
+            return True
+    return False
 
 
 def _being_born(name: str) -> str:

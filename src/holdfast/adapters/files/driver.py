@@ -109,10 +109,6 @@ def _next_epoch_at_once(journal: "FileJournal", store: "FileStore") -> int:
 
 def _next_epoch(journal: "FileJournal", store: "FileStore") -> int:
     files, fence = journal.files, journal.fence
-    if journal.sealed is not None:
-        # There is nothing to drive, and no append will be let through; but whoever cleans up may hold the claim.
-        anchor = files.anchor.look(files.keys).anchor
-        return max(anchor.epoch if anchor else 0, fence.epoch) + 1
     journal.check_usable()
     with files.locked() as folder:
         store.check_alive(journal)

@@ -16,6 +16,7 @@ from holdfast.journal.chain import Keyring
 from holdfast.limits import LOCK_WAIT_SECONDS, SEGMENT_BYTES
 from holdfast.session.home_events import SessionCreated
 
+MANIFEST = "backup.json"  # in a backup, and in nothing that is a home
 HOME_SESSION = SessionId("_home")
 HOME_INSTANCE = InstanceId("home")
 HOME_PARTS = ("home",)

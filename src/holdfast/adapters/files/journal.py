@@ -155,6 +155,8 @@ class FileJournal:
 
     def check_usable(self) -> None:
         """An append that was begun before the handle was closed still ends."""
+        if self._mark is not None:
+            self.check_not_over()  # an instance that has ended is unknown, whatever sealed it
         if self._spent is not None:
             raise self._spent
         if self._mark is not None:

@@ -8,6 +8,7 @@ syncs once, and wakes them all. Followers wait; no lock is held when a call retu
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -321,6 +322,14 @@ class Lane:
                 self._seal(requests, Damaged(Damage("broken", f"a segment names a key that never was ({exc})", requests[0].journal.head.seq, 1, 0)))
         except BaseException as exc:  # noqa: BLE001  handed to every caller, unchanged
             self._fail(requests, exc)
+        else:
+            self._refill_reserve()
+
+    def _refill_reserve(self) -> None:
+        """After a commit that succeeded, in another thread; where there is none, after the next one."""
+        if self.files.reserve.is_spent:
+            with suppress(Busy):
+                self.host.run(self.files.reserve.refill_if_spent)
 
     def _fail(self, requests: list[Request], error: BaseException) -> None:
         if isinstance(error, OSError):
@@ -339,13 +348,14 @@ class Lane:
         """The lock is free again: the mark goes to the home's journal, whose lock must never be waited for under a session's."""
         journal = requests[0].journal
         untrusted = error if isinstance(error, Untrusted) else journal.untrusted(error.damage, while_open=True)
-        try:
-            self.host.seal(journal, untrusted)
-        except HoldfastError as exc:
-            untrusted.add_note(f"the seal could not be recorded: {exc}")
+        # Before sealing: whatever that meets, every append has its outcome and every handle is spent.
         for request in requests:
             request.journal.spend(untrusted)
             request.result, request.error = None, untrusted
+        try:
+            self.host.seal(journal, untrusted)
+        except Exception as exc:  # noqa: BLE001  the damage is reported; the next process that opens the session seals it
+            untrusted.add_note(f"the seal could not be recorded: {exc}")
 
     def _commit_locked(self, lock: FolderLock, requests: list[Request]) -> None:
         if len(requests) == 1:

@@ -121,6 +121,7 @@ class Lives:
             # Deleted from here on; the bytes are leftovers that a crash leaves to the next birth of that name.
             self._own.registry.refresh()
             birth.remove_life(self._files.home, self._files.path, session_parts(session))
+            birth.remove_quarantine(self._files.home, self._files.path, session_parts(session))
 
     @contextlib.contextmanager
     def _held(self, created: SessionCreated, at_seq: int | None) -> Iterator[None]:

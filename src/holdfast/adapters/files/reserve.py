@@ -2,6 +2,7 @@
 HOME/reserve: blocks set aside while the disk has room, given back when it has none, so that what already happened can still be written down.
 
 Only a driver's records and what goes to quarantine may use it: outcomes of tools that were started. New messages are refused instead.
+Spent by this process, it is filled again after a later commit, once the disk has room for more than that: what little room was made is for records first.
 What bears its name and is no plain file of ours, or has another name too, is somebody's, and is neither filled nor emptied.
 """
 
@@ -16,6 +17,7 @@ from holdfast.limits import BATCH_BYTES_MAX
 
 RESERVE = "reserve"
 RESERVE_BYTES = 2 * BATCH_BYTES_MAX  # the largest batch, and its copy in quarantine
+_ROOM_TO_REFILL = 2  # times its size: as much is left for records as is set aside
 FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -52,6 +54,16 @@ class Reserve:
             self._spent = True
             return had
 
+    @property
+    def is_spent(self) -> bool:
+        """By this process, and not filled again since."""
+        return self._spent
+
     def refill_if_spent(self) -> None:
-        if self._spent:
-            self.fill()
+        """Blocks; for a thread that may wait."""
+        if not self._spent:
+            return
+        with contextlib.suppress(OSError):
+            room = os.fstatvfs(self._home)
+            if room.f_bavail * room.f_frsize >= _ROOM_TO_REFILL * self._size:
+                self.fill()

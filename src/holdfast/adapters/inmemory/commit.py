@@ -68,9 +68,10 @@ def commit_waiting(disk: InMemoryDisk, life: Life, *, seal: Callable[[Life, Untr
     try:
         _commit(disk, life, living)
     except Untrusted as exc:
+        # Before sealing: a process that dies there dies alone, and every other append keeps its outcome.
+        _fail(living, exc)
         if life.seal is None:
             seal(life, exc)
-        _fail(living, exc)
     except (Busy, InDoubt, Refused, Crashed) as exc:
         _fail(living, exc)
 

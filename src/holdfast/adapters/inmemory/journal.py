@@ -77,6 +77,8 @@ class InMemoryJournal:
             if life.deleted:
                 raise life_over(life)
             records, damage = settled(life, upto=self._head.seq)
+            if damage is not None and life.followed:
+                raise life_over(life)  # nobody is accused of what becomes of an instance that has ended
             if damage is not None and life.seal is None:
                 self._store.seal(life, damage)
                 self._spent = damage
@@ -108,6 +110,8 @@ class InMemoryJournal:
     def _queue(self, decide: Decide, *, since: Head, epoch: int | None, check: Check) -> Pending:
         refuse_nesting()
         self._check_usable()
+        if isinstance(self._spent, Untrusted) and self._life.is_over:
+            raise life_over(self._life)
         if self._spent is not None:
             raise self._spent
         pending = Pending(
@@ -173,19 +177,20 @@ class InMemoryJournal:
         self._check_usable()
         with self._life.lock:
             self._life.quarantine.append((kind, payload))
-            return self._place(len(self._life.quarantine) - 1)
+            return _place(self._life, len(self._life.quarantine) - 1)
 
     async def quarantined(self) -> Sequence[str]:
         self._check_usable()
-        return [self._place(number) for number in range(len(self._life.quarantine))]
+        return list(self._kept_aside())
 
-    def _place(self, number: int) -> str:
-        life = self._life
-        return f"memory:{life.session}/{life.instance}/quarantine/{number}-{life.quarantine[number][0]}"
+    def _kept_aside(self) -> dict[str, tuple[str, bytes]]:
+        """Of the session: all instances that are kept, the oldest first."""
+        lives = [life for (name, _), life in self._store.disk.lives.items() if name == self.session and not life.deleted]
+        return {_place(life, number): kept for life in lives or [self._life] for number, kept in enumerate(life.quarantine)}
 
     async def read_quarantined(self, where: str) -> tuple[str, bytes]:
         self._check_usable()
-        places = {self._place(number): kept for number, kept in enumerate(self._life.quarantine)}
+        places = self._kept_aside()
         if where not in places:
             raise Refused(f"{self.session} has nothing in quarantine at {where}", code="unknown")
         return places[where]
@@ -228,3 +233,7 @@ class InMemoryJournal:
         self._store.check_alive()
         if self._closed:
             raise InvariantBroken(f"the handle on {self.session} is closed")
+
+
+def _place(life: Life, number: int) -> str:
+    return f"memory:{life.session}/{life.instance}/quarantine/{number}-{life.quarantine[number][0]}"

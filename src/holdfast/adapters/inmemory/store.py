@@ -166,7 +166,10 @@ class InMemoryStore:
             if at_seq is not None and life.anchor.seq != at_seq:
                 raise Busy(f"{session} was written to meanwhile", hint="look again")
             self._record_in_home(lambda _: SessionDeleted(session=session, instance=life.instance, by=by))
-            life.deleted = True
+            for (name, _), each in self.disk.lives.items():
+                if name == session:
+                    each.deleted = True
+                    each.quarantine.clear()
 
     async def close(self) -> None:
         """Claims of this process are given up with it."""
@@ -223,6 +226,8 @@ class InMemoryStore:
         )
         self.disk.home.waiting.append(pending)
         commit_waiting(self.disk, self.disk.home, seal=self.seal)
+        if isinstance(pending.outcome, Crashed):
+            self.crash()  # it was this process that wrote
         if isinstance(pending.outcome, BaseException):
             raise pending.outcome
 

@@ -43,6 +43,7 @@ async def _cancel(options: Options, session: str, turn: str | None, asserted: st
             # Their driver sees it at once; if it has died, we are the one.
             await service.drive_all(name, until=lambda state: all(find_turn(state, each) is None for each in open_))
             found = tuple([await service.turn(name, each.turn) for each in found if each.turn is not None])
+        await service.drive_above(name)
         for each in found:
             await tell_doubts(options, service, each)
     said = "\n".join(f"{each.turn} is {each.outcome}" for each in found) or (

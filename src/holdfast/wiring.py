@@ -213,6 +213,7 @@ async def open_service(
     settings = source.now()
     specs = {**settings.agents(), **{each.name: each for each in agents}}
     delegates = delegates_of(specs.values())  # what is wrong with them is said before a home is made, or opened
+    known = settings.secret_values(os.environ, beside=SECRETS)
     store = await _store(home, settings, create=create)
     memory = SqliteMemory(home / MEMORY, store.memory_key)
     box = LazyTools(tools, settings, memory, delegates=delegates, lasting=lasting)
@@ -234,7 +235,7 @@ async def open_service(
         compaction=lambda: source.now().compaction(),
         folder_identity=folder_identity,
         home=str(home),
-        secrets=settings.secret_values(os.environ, beside=SECRETS),
+        secrets=(*known, *store.key_bytes()),
         tool_timeout_seconds=settings.tool_timeout_seconds,
         jobs=JobFiles(home),
     )

@@ -296,7 +296,7 @@ def test_a_server_whose_home_is_sealed_lets_nobody_in_is_not_ready_and_tells_nob
     path.write_bytes(path.read_bytes().replace(b'"alice"', b'"ALICE"'))
     gateway.run("tokens", "list", check=False)
     gateway.start(ready=False)
-    for who in (token, "hf_" + "a" * 43):
+    for who in (token, "hf_" + "a" * 49):
         told = gateway.client(who).get("/v1/me")
         assert (told.status_code, told.json()["code"]) == (423, "sealed")
         assert ".jsonl" not in told.text

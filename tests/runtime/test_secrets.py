@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast.runtime.lives import unseal
-from holdfast.runtime.secrecy import HIDDEN, Secrecy
+from holdfast.secrecy import HIDDEN, Secrecy
 from holdfast.session.events import CallFinished, ModelAnswered
 from holdfast.session.messages import Quote
 from holdfast.testing.loop import in_loop

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Unusable
+from holdfast.secrecy import Secret, secrecy_of
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -38,7 +39,7 @@ def check_terminal() -> None:
 class Keyboard:
     """`home` gets the history of what was said (never of what was answered), readable by its owner alone; lines that hold a secret stay out of it."""
 
-    def __init__(self, home: Path, secrets: tuple[str, ...] = ()) -> None:
+    def __init__(self, home: Path, secrets: tuple[Secret, ...] = ()) -> None:
         self._home = home
         self._secrets = secrets
         self._messages: PromptSession[str] | None = None
@@ -118,12 +119,12 @@ def _forget_typed(session: "PromptSession[str]") -> None:
         return  # the terminal is gone; reading will say so
 
 
-def _history(path: Path, secrets: tuple[str, ...]) -> "History":
+def _history(path: Path, secrets: tuple[Secret, ...]) -> "History":
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     class SafeHistory(FileHistory):
         def store_string(self, string: str) -> None:
-            if not any(secret in string for secret in secrets):
+            if not secrecy_of(secrets).holds(string):
                 super().store_string(string)
 
     try:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any, TextIO
 
 from holdfast.errors import Busy, HoldfastError, NotSaved, Refused, Untrusted
+from holdfast.secrecy import known
 
 EXIT_OF_OUTCOME = {
     "completed": 0,
@@ -130,13 +131,13 @@ class Output:
     def error(self, error: HoldfastError, **beside: Any) -> None:
         """`beside` are fields that the command's JSON has besides the error."""
         if self.json and not self.closed:
-            self.object({**beside, "error": error_fields(error)})
+            self.object({**beside, "error": _without_secrets(error_fields(error))})
         else:
             self.told(error.message, error.hint, kept=getattr(error, "quarantined", ()))
 
     def told(self, message: str, hint: str, *, kept: Sequence[str] = ()) -> None:
         lines = [f"error: {message}", *(f"  kept: {each}" for each in kept), *([f"hint: {hint}"] if hint else [])]
-        self.note("\n".join(lines))
+        self.note(known().hidden("\n".join(lines)))
 
     def stored(self, lines: Iterable[bytes]) -> None:
         """Bytes as they are stored, and nothing else."""
@@ -170,6 +171,12 @@ def error_fields(error: HoldfastError) -> dict[str, Any]:
     fields: dict[str, Any] = {"code": error.code, "message": error.message, "hint": error.hint}
     kept = getattr(error, "quarantined", ())
     return {**fields, "quarantine": list(kept)} if kept else fields
+
+
+def _without_secrets(fields: dict[str, Any]) -> dict[str, Any]:
+    """An error may repeat an argument, and terminals are recorded (S1)."""
+    hide = known().hidden
+    return {name: hide(value) if isinstance(value, str) else [hide(each) for each in value] for name, value in fields.items()}
 
 
 def encoded(value: Any) -> str:

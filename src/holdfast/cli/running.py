@@ -14,6 +14,7 @@ import typer
 
 from holdfast.cli.options import Options
 from holdfast.errors import Refused, Unusable
+from holdfast.secrecy import learn
 
 if TYPE_CHECKING:
     from holdfast.cli.agents import Given
@@ -70,6 +71,7 @@ async def making_service(options: Options, *, lasting: bool = False) -> "AsyncGe
     given = agents_of(options.app)
     _warn_of_unknown_tools(options, given)
     async with open_service(home_of(options), agents=given.specs, tools=given.tools, models=given.models, lasting=lasting) as service:
+        learn(options, service.world.secrets)  # to the end of the process: errors that come later hold none of them either
         yield service
 
 
@@ -119,4 +121,6 @@ async def _existing(options: Options, **given: Any) -> "AsyncGenerator[Service |
             if exc.code != "no_home":
                 raise
             service = None
+        if service is not None:
+            learn(options, service.world.secrets)
         yield service

@@ -4,7 +4,6 @@ One-time codes: how the page gets its token. In this process's memory only, used
 The code stands in the URL's fragment, which no browser sends to any server, and is exchanged in the body of a request.
 """
 
-import secrets
 from collections import OrderedDict
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from contextlib import contextmanager
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.gateway.tokens import digest_of
+from holdfast.gateway.tokens import digest_of, new_token
 
 CODE_SECONDS = 600
 PAGE_TOKEN_SECONDS = 12 * 3600  # a day's work; after it the page asks for a new code
@@ -34,7 +33,7 @@ class Codes:
         self._open: OrderedDict[str, tuple[int, Offer]] = OrderedDict()
 
     def new(self, offer: Offer, *, now: int) -> str:
-        code = secrets.token_urlsafe(32)
+        code = new_token()  # of the same form, so that a code is recognised where it does not belong
         self._open[digest_of(code)] = (now + CODE_SECONDS * 1000, offer)
         while len(self._open) > _CODES_MAX:
             self._open.popitem(last=False)

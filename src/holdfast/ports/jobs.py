@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.ids import CallId, InstanceId, JobId
 from holdfast.ports.tools import ProcessFacts, ToolReturned
+from holdfast.secrecy import Secret
 
 
 class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +32,7 @@ class JobLeft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobPlace(Protocol):
-    async def look(self, job: JobId, process: ProcessFacts, *, secrets: tuple[str, ...]) -> JobSeen:
+    async def look(self, job: JobId, process: ProcessFacts, *, secrets: tuple[Secret, ...]) -> JobSeen:
         """Never mistakes another process for the job's: only one of this boot with this start time counts."""
         ...
 

@@ -17,8 +17,8 @@ from holdfast.journal.segment import is_own, read_opened
 from holdfast.runtime.delegating import refuse_delegates_name
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.minting import new_instance
-from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.service import Service
+from holdfast.secrecy import Secrecy, secrecy_of
 from holdfast.session import decide as deciding
 from holdfast.session.authority import LostContext
 from holdfast.session.codec import decode, encode
@@ -49,7 +49,7 @@ async def import_file(service: Service, session: str, data: bytes, *, source: st
     name = session_id(session)
     refuse_delegates_name(name)
     instance = new_instance()
-    secrecy = Secrecy(service.world.secrets)
+    secrecy = secrecy_of(service.world.secrets)
     first = next((line for line in data.split(b"\n") if line.strip()), b"")
     is_ours = read_unverified(first + b"\n") is not None
     skipped: tuple[Skipped, ...]

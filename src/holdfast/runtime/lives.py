@@ -14,7 +14,6 @@ from holdfast import limits
 from holdfast.errors import BrokenChain, HoldfastError, NewerVersion, Refused
 from holdfast.ids import InstanceId, SessionId, session_id
 from holdfast.ports.journal_store import Draft, Journal, Record
-from holdfast.runtime.accepting import refuse_secrets
 from holdfast.runtime.delegating import refuse_delegates_name
 from holdfast.runtime.jobs import running_jobs
 from holdfast.runtime.ledger import Ledger
@@ -22,6 +21,7 @@ from holdfast.runtime.life_jobs import end_jobs, end_jobs_and_keep_their_words
 from holdfast.runtime.lost_calls import lost_calls
 from holdfast.runtime.minting import new_instance
 from holdfast.runtime.reports import SessionReport
+from holdfast.runtime.secrecy import refuse_secrets
 from holdfast.runtime.service import Service
 from holdfast.runtime.telling import session_report
 from holdfast.session import decide as deciding

@@ -15,6 +15,7 @@ from holdfast.adapters.tools.python import PythonTool
 from holdfast.ids import CallId, InstanceId, JobId
 from holdfast.ports.jobs import JobLeft, JobSeen
 from holdfast.ports.tools import CannotBind, Prepared, PreparedJob, ProcessFacts, Scene, ToolCall, ToolReturned
+from holdfast.secrecy import Secret
 from holdfast.session.plan import Binding, ToolDefinition
 from holdfast.testing.simulated_ports import Chaos
 
@@ -136,7 +137,7 @@ class SimulatedJobs:
         if not self._process.is_alive:
             raise Crashed
 
-    async def look(self, job: JobId, process: ProcessFacts, *, secrets: tuple[str, ...]) -> JobSeen:
+    async def look(self, job: JobId, process: ProcessFacts, *, secrets: tuple[Secret, ...]) -> JobSeen:
         del secrets
         await self._chaos.dawdle(1, 0.2)
         self._check_alive()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from holdfast.ids import CallId, InstanceId, JobId
 from holdfast.ports.jobs import JobLeft, JobSeen
 from holdfast.ports.tools import ProcessFacts
+from holdfast.secrecy import Secret
 
 _THIS_PROGRAM = ProcessFacts(boot_id="memory", group=0, start_time=0)
 
@@ -15,7 +16,7 @@ class InMemoryJobs:
     def __init__(self, process: ProcessFacts = _THIS_PROGRAM) -> None:
         self._process = process
 
-    async def look(self, job: JobId, process: ProcessFacts, *, secrets: tuple[str, ...]) -> JobSeen:
+    async def look(self, job: JobId, process: ProcessFacts, *, secrets: tuple[Secret, ...]) -> JobSeen:
         del job, process, secrets
         return JobSeen(state="gone")
 

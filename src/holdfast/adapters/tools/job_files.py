@@ -23,6 +23,7 @@ from holdfast.adapters.tools.threads import THREADS
 from holdfast.ids import CallId, InstanceId, JobId, job_id
 from holdfast.ports.jobs import JobLeft, JobSeen
 from holdfast.ports.tools import ProcessFacts, ToolReturned
+from holdfast.secrecy import Secret
 
 JOBS = "jobs"
 _ID = re.compile(r"j-[a-z2-7]{26}\Z")
@@ -60,10 +61,10 @@ class JobFiles:
     def __init__(self, home: Path) -> None:
         self._folder = home / JOBS
 
-    async def look(self, job: JobId, process: ProcessFacts, *, secrets: tuple[str, ...]) -> JobSeen:
+    async def look(self, job: JobId, process: ProcessFacts, *, secrets: tuple[Secret, ...]) -> JobSeen:
         return await THREADS.run(lambda: self._look(job, process, secrets))
 
-    def _look(self, job: JobId, process: ProcessFacts, secrets: tuple[str, ...]) -> JobSeen:
+    def _look(self, job: JobId, process: ProcessFacts, secrets: tuple[Secret, ...]) -> JobSeen:
         """The word first, then whether it lives, then the word again: it may have been left in between."""
         folder = folder_name(job, process)
         word = self._word(folder)
@@ -90,7 +91,7 @@ class JobFiles:
         finally:
             os.close(fd)
 
-    def _returned(self, folder: str, word: Word, secrets: tuple[str, ...]) -> ToolReturned:
+    def _returned(self, folder: str, word: Word, secrets: tuple[Secret, ...]) -> ToolReturned:
         if word.failed:
             return ToolReturned(outcome="error", text=f"nothing was run: {word.failed}")
         said = Output(secrets=secrets, on_output=lambda _: None)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.terminal import guard_streams
 from holdfast.errors import Unusable
 from holdfast.secrecy import Secret, secrecy_of
 
@@ -73,6 +74,7 @@ class Keyboard:
         self._active = session
         try:
             with patch_stdout(raw=True):  # what comes in meanwhile is written above the line that is being typed
+                guard_streams()
                 return await session.prompt_async(mark, default=default, pre_run=self._begun)
         except EOFError:
             raise Left from None

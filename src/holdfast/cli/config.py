@@ -82,7 +82,9 @@ def _without_secrets(settings: "Settings", sections: dict[str, dict[str, Any]]) 
     from holdfast.secrecy import secrecy_of
 
     written = msgspec.json.encode(sections)
-    shown: dict[str, dict[str, Any]] = msgspec.json.decode(secrecy_of(settings.secret_values(os.environ)).hidden_json(written))
+    shown: dict[str, dict[str, Any]] = msgspec.json.decode(
+        secrecy_of(tuple(os.environ.get(name, "") for name in settings.secret_names)).hidden_json(written)
+    )
     return shown
 
 

@@ -15,7 +15,8 @@ from typer.core import TyperGroup
 
 from holdfast.cli.loading import register_all, wanted
 from holdfast.cli.options import APP_HELP, HOME_HELP, JSON_HELP, Options, take_app, take_home, take_json
-from holdfast.cli.output import error_from_os, exit_code_of, prepare_streams
+from holdfast.cli.output import Output, error_from_os, exit_code_of
+from holdfast.cli.terminal import prepare_streams
 from holdfast.errors import HoldfastError, Refused, Unusable
 
 COMMANDS = (
@@ -83,7 +84,7 @@ def _print_version(value: bool) -> None:
     if value:
         from importlib.metadata import version
 
-        sys.stdout.write(f"holdfast {version('holdfast')}\n")
+        Output().text(f"holdfast {version('holdfast')}")
         raise typer.Exit
 
 

@@ -53,7 +53,9 @@ class Answering:
         session = await listing.session_of(self._world, self._shelf, command.approval)
         if session is None:
             raise Refused(f"there is no approval {command.approval}", code="unknown", hint="`holdfast approvals list` shows what waits")
-        refuse_secrets(self._world, command.reason, command.arguments, command.answer_id, command.option, command.by, command.asserted_by, what="answer")
+        refuse_secrets(
+            self._world, command.reason, command.arguments, command.answer_id, command.option, command.by, command.asserted_by, what="answer"
+        )
         async with self._shelf.use(session) as ledger:
             driver = self._drives.driver(ledger)
             try:

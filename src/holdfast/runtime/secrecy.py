@@ -10,6 +10,8 @@ import msgspec
 from holdfast.errors import Refused
 from holdfast.runtime.world import World
 from holdfast.secrecy import Secrecy, secrecy_of
+from holdfast.session.codec import decode, encode
+from holdfast.session.events import SessionEvent
 from holdfast.session.messages import ModelAnswer
 
 _WITHOUT = "send it again without the secret; revoke the secret if others saw it"
@@ -20,6 +22,12 @@ def refuse_secrets(world: World, *texts: str | None, what: str = "message") -> N
     secrecy = secrecy_of(world.secrets)
     if any(secrecy.holds(text) for text in texts if text):
         raise Refused(f"the {what} holds a known secret, and was not kept", code="secret", hint=_WITHOUT)
+
+
+def hidden_event(secrecy: Secrecy, event: SessionEvent) -> SessionEvent:
+    """An event of another journal or file as it may be kept here: it may be older than what is known by now."""
+    name, version, body = encode(event)
+    return decode(name, version, secrecy.hidden_json(body)) if secrecy.holds(body) else event
 
 
 def hidden_answer(secrecy: Secrecy, answer: ModelAnswer) -> tuple[ModelAnswer, frozenset[int]]:

@@ -5,7 +5,9 @@ Commands are files beside this one; each has `register(app)`. To add one, write 
 command runs: `--help` costs what typer costs.
 """
 
+import contextlib
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
@@ -139,6 +141,17 @@ def _refuse_what_is_no_text(arguments: list[str]) -> None:
             ) from exc
 
 
+def _learn_secrets(options: Options) -> None:
+    """The error may have come before the home was open, and may repeat an argument that is one."""
+    from holdfast.secrecy import learn
+    from holdfast.settings import SettingsSource
+    from holdfast.wiring import home_path
+
+    with contextlib.suppress(HoldfastError, OSError):
+        names = SettingsSource(home_path(options.home)).now().secret_names
+        learn(_learn_secrets, tuple(os.environ[name] for name in names if os.environ.get(name)))
+
+
 def _is_bare(exc: typer.TyperException) -> bool:
     """A command of commands without one: what can be said is its help."""
     ctx = getattr(exc, "ctx", None)
@@ -152,6 +165,7 @@ def _usage(exc: typer.TyperException) -> HoldfastError:
 
 
 def _told(options: Options, error: HoldfastError) -> int:
+    _learn_secrets(options)
     try:
         options.out.error(error)
     except HoldfastError as exc:  # stdout is full

@@ -111,9 +111,15 @@ class Output:
     def error(self, error: HoldfastError, **beside: Any) -> None:
         """`beside` are fields that the command's JSON has besides the error."""
         if self.json and not self.closed:
-            self.object({**beside, "error": _without_secrets(error_fields(error))})
+            self.failure({**beside, "error": error_fields(error)})
         else:
             self.told(error.message, error.hint, kept=getattr(error, "quarantined", ()))
+
+    def failure(self, fields: dict[str, Any]) -> None:
+        """An object with an error in it. It may repeat an argument, and what is printed is kept in logs: known secrets are hidden (S1)."""
+        import msgspec
+
+        self.object(msgspec.Raw(known().hidden_json(_encoded(fields))))
 
     def told(self, message: str, hint: str, *, kept: Sequence[str] = ()) -> None:
         lines = [f"error: {message}", *(f"  kept: {each}" for each in kept), *([f"hint: {hint}"] if hint else [])]
@@ -151,12 +157,6 @@ def error_fields(error: HoldfastError) -> dict[str, Any]:
     fields: dict[str, Any] = {"code": error.code, "message": error.message, "hint": error.hint}
     kept = getattr(error, "quarantined", ())
     return {**fields, "quarantine": list(kept)} if kept else fields
-
-
-def _without_secrets(fields: dict[str, Any]) -> dict[str, Any]:
-    """An error may repeat an argument, and terminals are recorded (S1)."""
-    hide = known().hidden
-    return {name: hide(value) if isinstance(value, str) else [hide(each) for each in value] for name, value in fields.items()}
 
 
 def encoded(value: Any) -> str:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.terminal import guard_streams
 from holdfast.errors import Unusable
-from holdfast.secrecy import Secret, secrecy_of
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.history import History
+
+    from holdfast.secrecy import Secret
 
 HISTORY_FILE = "chat_history"
 
@@ -40,7 +41,7 @@ def check_terminal() -> None:
 class Keyboard:
     """`home` gets the history of what was said (never of what was answered), readable by its owner alone; lines that hold a secret stay out of it."""
 
-    def __init__(self, home: Path, secrets: tuple[Secret, ...] = ()) -> None:
+    def __init__(self, home: Path, secrets: "tuple[Secret, ...]" = ()) -> None:
         self._home = home
         self._secrets = secrets
         self._messages: PromptSession[str] | None = None
@@ -121,8 +122,10 @@ def _forget_typed(session: "PromptSession[str]") -> None:
         return  # the terminal is gone; reading will say so
 
 
-def _history(path: Path, secrets: tuple[Secret, ...]) -> "History":
+def _history(path: Path, secrets: "tuple[Secret, ...]") -> "History":
     from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    from holdfast.secrecy import secrecy_of
 
     class SafeHistory(FileHistory):
         def store_string(self, string: str) -> None:

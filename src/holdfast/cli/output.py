@@ -14,7 +14,6 @@ from typing import IO, Any, TextIO
 
 from holdfast.cli.terminal import printable, printable_json, write_styled
 from holdfast.errors import Busy, HoldfastError, NotSaved, Refused, Untrusted
-from holdfast.secrecy import known
 
 EXIT_OF_OUTCOME = {
     "completed": 0,
@@ -119,10 +118,14 @@ class Output:
         """An object with an error in it. It may repeat an argument, and what is printed is kept in logs: known secrets are hidden (S1)."""
         import msgspec
 
+        from holdfast.secrecy import known
+
         self.object(msgspec.Raw(known().hidden_json(_encoded(fields))))
 
     def told(self, message: str, hint: str, *, kept: Sequence[str] = ()) -> None:
         lines = [f"error: {message}", *(f"  kept: {each}" for each in kept), *([f"hint: {hint}"] if hint else [])]
+        from holdfast.secrecy import known
+
         self.note(known().hidden("\n".join(lines)))
 
     def stored(self, lines: Iterable[bytes]) -> None:

@@ -14,7 +14,6 @@ import typer
 
 from holdfast.cli.options import Options
 from holdfast.errors import Refused, Unusable
-from holdfast.secrecy import learn
 
 if TYPE_CHECKING:
     from holdfast.cli.agents import Given
@@ -65,6 +64,7 @@ def no_home(home: Path) -> Unusable:
 async def making_service(options: Options, *, lasting: bool = False) -> "AsyncGenerator[Service, None]":
     """With the program's own agents and tools; the home is made if it is not there. `lasting` is for a command that stays."""
     from holdfast.cli.agents import agents_of
+    from holdfast.secrecy import learn
     from holdfast.wiring import open_service
 
     options.drives = True
@@ -112,6 +112,7 @@ async def looking_service(options: Options) -> "AsyncGenerator[Service | None, N
 
 @asynccontextmanager
 async def _existing(options: Options, **given: Any) -> "AsyncGenerator[Service | None, None]":
+    from holdfast.secrecy import learn
     from holdfast.wiring import open_service
 
     async with contextlib.AsyncExitStack() as stack:

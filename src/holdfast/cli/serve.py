@@ -12,7 +12,6 @@ from holdfast.cli.options import Options, command, options_of, refuse_blank
 from holdfast.cli.running import home_of, making_service, run
 from holdfast.cli.terminal import printable_json
 from holdfast.errors import Unusable
-from holdfast.secrecy import known
 
 if TYPE_CHECKING:
     from holdfast.gateway.context import GatewaySettings
@@ -122,6 +121,8 @@ def _say(options: Options, serving: "Serving", person: str, standing: "tuple[obj
 def _log_to_stderr() -> None:
     """One JSON line for each event: no query, no header, no text of a message, no known secret, nothing that a terminal obeys."""
     import structlog
+
+    from holdfast.secrecy import known
 
     class Safe(structlog.stdlib.ProcessorFormatter):
         def format(self, record: logging.LogRecord) -> str:

@@ -26,6 +26,8 @@ _CODED = re.compile(rb"%([0-9A-Fa-f]{2})|\\+u00([0-9A-Fa-f]{2})")
 _DROPPED = b"\\\r\n\t"
 _PIECES = re.compile(rb"%([0-9A-Fa-f]{2})|\\+u00([0-9A-Fa-f]{2})|\\+[nrt]|[\\\r\n\t]")
 _CUT_CODE = re.compile(rb"(?:%[0-9A-Fa-f]?|\\+(?:u0{0,2}[0-9A-Fa-f]?)?)\Z")
+_SHORT_LINE = re.compile(rb"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_=-]{0,39}[\r\n]+\Z")
+_FEW = 8
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 _BASE64 = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
 _PADDING = ord("=")
@@ -114,6 +116,8 @@ class Secrecy:
             _begun(self._base64, standard),
             _begun(self._hex, lower),
         )
+        if begun < _FEW and _SHORT_LINE.search(whole):
+            begun = 0  # a line is shown when it ends: only lines as long as wrapped ones go on in the next
         begun_raw = _begun(self._raw, tail)
         start = len(whole) if not begun else origins[len(normal) - begun]
         return len(data) - len(tail) + min(start, len(tail) - begun_raw)

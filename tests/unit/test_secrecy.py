@@ -92,9 +92,10 @@ def test_a_line_that_begins_no_secret_is_not_held_back() -> None:
     """Followers see a line when it is printed, not when the next one is."""
     heard: list[str] = []
     streamed = secrecy_of((PASSPHRASE, KEY)).streamed(heard.append)
-    for line in ("ready to go now\n", "tick\n", "50 % done, it is fine.\n"):
+    for line in ("ready to go now\n", "tick\n", "50 % done, it is fine.\n", "12346\n", "oh\n", "epoch\n", "a\r\n", "hf\n"):
+        heard.clear()
         streamed.hear(line)
-    assert "".join(heard) == "ready to go now\ntick\n50 % done, it is fine.\n"
+        assert "".join(heard) == line
 
 
 @given(st.binary(min_size=32, max_size=32))

@@ -3,16 +3,19 @@
 import msgspec
 import pytest
 
-from holdfast.ids import CallId, TurnId
-from holdfast.session.authority import LostContext
-from holdfast.session.commands import AnswerApproval, DecideCalls, StartTool
+from holdfast.ids import CallId, SessionId, TurnId
+from holdfast.session.authority import LostContext, MessageSource, TurnContext, context_from_source, same_authority
+from holdfast.session.commands import AnswerApproval, DecideCalls, FailTurn, StartTool
 from holdfast.session.decide_answers import answer_approval
 from holdfast.session.decide_calls import decide_calls, start_tool
+from holdfast.session.decide_turns import fail_turn
 from holdfast.session.events import CallFinished, ToolStarted
+from holdfast.session.memory import asked_tainted
+from holdfast.session.messages import Quote
 from holdfast.session.policy import Policy
 from holdfast.session.recovery import findings_of
 from holdfast.session.state import SessionState
-from holdfast.testing.pure_session import PureSession
+from holdfast.testing.pure_session import LIFE, PureSession
 from holdfast.testing.scenarios import Teller
 
 T1 = TurnId("t1")
@@ -98,3 +101,36 @@ def test_a_finished_call_is_neither_in_flight_nor_started_again() -> None:
     assert start_tool(pure.state, again, pure.now).events == ()
     over = msgspec.structs.replace(turn, calls=(done,))
     assert (findings_of(turn, 9).again_started, findings_of(over, 9).again_started) == (True, False)
+
+
+def test_messages_of_two_people_never_become_one_turn() -> None:
+    """A7: equal in everything but who asked."""
+
+    def said(person: str, turn: str) -> TurnContext:
+        source = MessageSource.team(person, "ops")
+        return context_from_source(source, session=SessionId("ops/api"), instance=LIFE, turn=TurnId(turn), workspace=None)
+
+    assert same_authority(said("alice", "t1"), said("alice", "t2"))
+    assert not same_authority(said("alice", "t1"), said("bob", "t2"))
+
+
+def test_a_request_that_quotes_somebody_else_begins_tainted() -> None:
+    """M2: also where the person's own message is verified and clean."""
+
+    def asked(*quotes: Quote) -> TurnContext:
+        source = MessageSource.local("alice", quotes=quotes)
+        return context_from_source(source, session=SessionId("ops/api"), instance=LIFE, turn=T1, workspace=None)
+
+    assert not asked_tainted(asked(), ["alice"])
+    assert not asked_tainted(asked(Quote("alice", "as I said")), ["alice"])
+    assert asked_tainted(asked(Quote("bob", "do it")), ["alice"])
+
+
+def test_a_turn_that_fails_leaves_no_call_without_its_result() -> None:
+    """T5: what started is in doubt, what did not is cancelled, and each has one result."""
+    pure = told('calls "look b=1" "look b=2" "delete b=3"', "decide", "start c1", "start c2", "finish c1")
+    decided = fail_turn(pure.state, FailTurn(turn=T1, code="bug", message="it broke")).events
+    results = {event.call: event.outcome for event in decided if isinstance(event, CallFinished)}
+    finished, started, waiting = (each.call for each in pure.state.turns[T1].calls)
+    assert results == {started: "in_doubt", waiting: "cancelled"}
+    assert finished not in results

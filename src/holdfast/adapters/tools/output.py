@@ -36,7 +36,8 @@ class Output:
     """Collects one run's output. `on_output` hears what is kept, with secrets hidden."""
 
     def __init__(self, *, secrets: tuple[Secret, ...], on_output: OnOutput) -> None:
-        self._streamed = StreamedBytes(secrecy_of(secrets), self._take)
+        self._secrecy = secrecy_of(secrets)
+        self._streamed = StreamedBytes(self._secrecy, self._take)
         self._on_output: Callable[[bytes], None] = on_output
         self._kept = bytearray()
         self._tail = bytearray()
@@ -63,14 +64,14 @@ class Output:
         """(what the model sees with `ending` last, the whole if that is shortened)."""
         budget = limits.TOOL_OUTPUT_VIEW_BYTES - len(ending.encode()) - 2
         if self._total <= budget:
-            whole = _text(bytes(self._kept))
+            whole = self._secrecy.hidden(_text(bytes(self._kept)))
             if len(whole.encode()) <= budget:
                 return _joined(whole, ending), None
         note = f"\n[... of {self._total} bytes only the beginning and the end are shown ...]\n"
         half = (budget - len(note)) // 2
         head = _cut(_text(bytes(self._kept[:half])), half)
         tail = _cut_front(_text(bytes(self._tail[-half:])), half)
-        return _joined(head + note + tail, ending), bytes(self._kept)
+        return self._secrecy.hidden(_joined(head + note + tail, ending)), self._secrecy.hidden_bytes(bytes(self._kept))
 
 
 def returned_text(text: str, *, outcome: str, secrets: tuple[Secret, ...]) -> ToolReturned:

@@ -227,6 +227,7 @@ async def open_service(
     _refuse_backup(home)
     specs = {**settings.agents(), **{each.name: each for each in agents}}
     delegates = delegates_of(specs.values())  # what is wrong with them is said before a home is made, or opened
+    known = settings.secret_values(os.environ, beside=SECRETS)
     store = await _store(home, settings, create=create)
     memory = SqliteMemory(home / MEMORY, store.memory_key)
     program = program or _named_program(home, settings)
@@ -249,7 +250,7 @@ async def open_service(
         compaction=lambda: source.now().compaction(),
         folder_identity=folder_identity,
         home=str(home),
-        secrets=settings.secret_values(os.environ, beside=SECRETS),
+        secrets=(*known, *store.key_bytes()),
         tool_timeout_seconds=settings.tool_timeout_seconds,
         jobs=JobFiles(home, store.job_key),
         code_folders=lambda workspace: _code_within(program, workspace),

@@ -340,5 +340,5 @@ def test_our_own_words_are_not_struck_out(shared: Gateway) -> None:
 
 
 def test_what_is_struck_out() -> None:
-    assert redacted("Bearer abc, hf_" + "a" * 43, ["abc"]) == "[redacted] [redacted]"
-    assert redacted("my password hunter2", ["hunter2"]) == "my password [redacted]"
+    assert redacted("Bearer abc, hf_" + "a" * 43, ("abc",)) == "[redacted] [redacted]"
+    assert redacted("my password hunter22", ("hunter22",)) == "my password [secret]"

@@ -165,7 +165,7 @@ def test_a_token_counts_only_in_its_header_exactly_and_is_never_logged(shared: G
         ("/v1/sessions", (f"Cookie: token={token}",)),
         ("/v1/sessions", (f"X-Api-Key: {token}",)),
         ("/v1/sessions", (f"Authorization: Bearer {token[:-1]}",)),
-        ("/v1/sessions", ("Authorization: Bearer hf_" + "a" * 43,)),
+        ("/v1/sessions", ("Authorization: Bearer hf_" + "a" * 49,)),
         ("/v1/nowhere", ()),
         ("/metrics", ()),
         ("/openapi.json", ()),

@@ -28,6 +28,7 @@ from holdfast.session.codec import decode
 from holdfast.session.events import CallFinished, TurnEnded
 from holdfast.testing import Disk, ScriptModel, open_in_memory
 from holdfast.testing.loop import in_loop
+from holdfast.token_form import token_of
 from holdfast.wiring import open_service
 from tests.gateway.conftest import WAIT_SECONDS, Gateway, until
 
@@ -296,7 +297,7 @@ def test_a_server_whose_home_is_sealed_lets_nobody_in_is_not_ready_and_tells_nob
     path.write_bytes(path.read_bytes().replace(b'"alice"', b'"ALICE"'))
     gateway.run("tokens", "list", check=False)
     gateway.start(ready=False)
-    for who in (token, "hf_" + "a" * 43):
+    for who in (token, token_of(bytes(32))):
         told = gateway.client(who).get("/v1/me")
         assert (told.status_code, told.json()["code"]) == (423, "sealed")
         assert ".jsonl" not in told.text

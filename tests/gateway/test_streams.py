@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 
 from holdfast.errors import Busy
-from holdfast.gateway import streams
 from holdfast.gateway.frames import frame_from_event, frame_from_piece
 from holdfast.gateway.streams import Streams
 from holdfast.gateway.tails import Follower, Tail, Tails
@@ -186,10 +185,8 @@ def test_no_word_of_another_circle_is_in_the_list_of_sessions_or_beside_one(gate
     assert ops.get("/v1/approvals").json()["approvals"] == []
 
 
-def test_a_revoked_token_is_dead_on_the_next_request_and_its_streams_end_within_five_seconds(gateway: Gateway) -> None:
-    """G3: how soon is a matter of how often it looks, and of how long an ended stream may linger; a stopwatch here would time the machine."""
-    assert streams.LOOK_AGAIN_SECONDS + streams.ENDING_SECONDS < 5
-    assert streams.UNSURE_SECONDS + streams.LOOK_AGAIN_SECONDS + streams.ENDING_SECONDS <= 5
+def test_a_revoked_token_is_dead_on_the_next_request_and_its_streams_end(gateway: Gateway) -> None:
+    """G3 over real sockets. How soon a stream ends is measured in made-up time: `test_a_stream_ends_within_five_seconds_of_its_tokens_death`."""
     gateway.start()
     alice = gateway.client(gateway.token("alice", name="laptop"))
     kept = gateway.client(gateway.token("alice", name="phone"))

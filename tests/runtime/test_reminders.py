@@ -319,12 +319,12 @@ async def test_bad_arguments_are_told_to_the_model_before_anyone_is_asked(argume
 @in_loop
 async def test_what_can_not_be_set_leaves_nothing_behind(stage: Stage) -> None:
     async with stage.open(stage.agent([])) as home:
-        home.service.world.secrets = ("hunter2",)
+        home.service.world.secrets = ("hunter22",)
         for wrong, kind in (({"every": "1s"}, Unusable), ({}, Unusable), ({"cron": "0 9 * * *", "time_zone": "Mars/Base"}, Unusable)):
             with pytest.raises(kind):
                 await home.remind("ops/a", "x", source=alice, **wrong)
         with pytest.raises(Refused) as refused:
-            await home.remind("ops/a", "the password is hunter2", source=alice, every="1h")
+            await home.remind("ops/a", "the password is hunter22", source=alice, every="1h")
         assert refused.value.code == "secret"
         assert await home.service.world.store.sessions() == []
         with pytest.raises(Refused) as refused:

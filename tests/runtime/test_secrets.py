@@ -6,10 +6,13 @@ import msgspec
 import pytest
 
 import holdfast
+from holdfast.ids import CallId, InstanceId, SessionId, TurnId
 from holdfast.runtime.lives import unseal
-from holdfast.runtime.secrecy import HIDDEN, Secrecy
+from holdfast.secrecy import HIDDEN, Secrecy
 from holdfast.session.events import CallFinished, ModelAnswered
+from holdfast.session.memory import MemoryItem
 from holdfast.session.messages import Quote
+from holdfast.testing import ScriptModel
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice
 from tests.runtime.test_pause_and_answer import of
@@ -135,3 +138,38 @@ async def test_what_a_foreign_loop_hands_over_keeps_no_secret(stage: Stage) -> N
         await journal.close()
     assert b"canary" not in stored
     assert [(each.outcome, each.code) for each in of(CallFinished, await stage.events("ops/api"))] == [("denied", "secret"), ("ok", None)]
+
+
+@in_loop
+async def test_a_prompt_that_would_show_a_secret_is_not_made(stage: Stage) -> None:
+    """A prompt is journalled and sent out. What was remembered before its text became a known secret is forgotten by another way."""
+    item = a_memory(f"the word is {CANARY}")
+    call = {"call": [{"tool": "forget", "args": {"id": item.id}}]}
+    ops = holdfast.Agent("ops", model=ScriptModel([call, {"say": "so"}]), tools=["forget"])
+    async with stage.open(ops) as home:
+        assert home.service.world.memory is not None
+        home.service.world.memory.add(item)
+        knowing(home)
+        turn = await home.send("ops/api", "forget it", source=alice)
+        assert (turn.outcome, turn.approvals) == ("completed", ())
+    events = await stage.events("ops/api")
+    assert [(each.outcome, each.code) for each in of(CallFinished, events)] == [("denied", "secret")]
+    assert not any(Secrecy((CANARY,)).holds(msgspec.json.encode(each)) for each in events)
+
+
+def a_memory(text: str) -> MemoryItem:
+    return MemoryItem(
+        id="m-" + "a" * 26,
+        text=text,
+        audience="personal",
+        boundary="personal:alice",
+        person="alice",
+        authenticity="verified",
+        tainted=False,
+        kind="message",
+        session=SessionId("ops/old"),
+        instance=InstanceId("i"),
+        turn=TurnId("t1"),
+        call=CallId("c-1"),
+        created_at=0,
+    )

@@ -20,9 +20,9 @@ from holdfast.runtime.job_verbs import Circle, list_jobs
 from holdfast.runtime.jobs import hosted_here
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.outbox import Outbox
-from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.sending import Sending
 from holdfast.runtime.shelf import Shelf
+from holdfast.secrecy import Secrecy
 from holdfast.session.codec import encode
 from holdfast.session.commands import QueueDelivery, SetReminder
 from holdfast.session.events import DelegateOf, SessionBorn

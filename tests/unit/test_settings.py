@@ -375,8 +375,8 @@ def test_nobody_becomes_a_listed_person_by_having_their_name() -> None:
 
 def test_secrets_are_the_values_of_named_variables_that_are_set() -> None:
     found = settings('[secrets]\nenv = ["DEPLOY_TOKEN", "ABSENT"]')
-    environment = {"DEPLOY_TOKEN": "t-1", "OPENAI_API_KEY": "sk-1", "PATH": "/bin", "ANTHROPIC_API_KEY": ""}
-    assert found.secret_values(environment, beside=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "DEPLOY_TOKEN")) == ("t-1", "sk-1")
+    environment = {"DEPLOY_TOKEN": "t-1234567", "OPENAI_API_KEY": "sk-1", "PATH": "/bin", "ANTHROPIC_API_KEY": ""}
+    assert found.secret_values(environment, beside=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "DEPLOY_TOKEN")) == ("t-1234567", "sk-1")
 
 
 def test_a_rule_for_a_tool_that_nobody_has_is_pointed_out() -> None:

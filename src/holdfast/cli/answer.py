@@ -137,7 +137,7 @@ async def _failed(options: Options, service: "Service | None", approval: str, er
     """A refused answer: its reason, and where the turn stands now."""
     if options.out.json:
         fields = await _standing(service, approval, error)
-        options.out.object({**fields, "error": error_fields(error), "result": "failed", "reason": error.code})
+        options.out.failure({**fields, "error": error_fields(error), "result": "failed", "reason": error.code})
     else:
         options.out.error(error)
     return exit_code_of(error)

@@ -9,11 +9,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.terminal import guard_streams
 from holdfast.errors import Unusable
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.history import History
+
+    from holdfast.secrecy import Secret
 
 HISTORY_FILE = "chat_history"
 
@@ -38,7 +41,7 @@ def check_terminal() -> None:
 class Keyboard:
     """`home` gets the history of what was said (never of what was answered), readable by its owner alone; lines that hold a secret stay out of it."""
 
-    def __init__(self, home: Path, secrets: tuple[str, ...] = ()) -> None:
+    def __init__(self, home: Path, secrets: "tuple[Secret, ...]" = ()) -> None:
         self._home = home
         self._secrets = secrets
         self._messages: PromptSession[str] | None = None
@@ -72,6 +75,7 @@ class Keyboard:
         self._active = session
         try:
             with patch_stdout(raw=True):  # what comes in meanwhile is written above the line that is being typed
+                guard_streams()
                 return await session.prompt_async(mark, default=default, pre_run=self._begun)
         except EOFError:
             raise Left from None
@@ -118,12 +122,14 @@ def _forget_typed(session: "PromptSession[str]") -> None:
         return  # the terminal is gone; reading will say so
 
 
-def _history(path: Path, secrets: tuple[str, ...]) -> "History":
+def _history(path: Path, secrets: "tuple[Secret, ...]") -> "History":
     from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    from holdfast.secrecy import secrecy_of
 
     class SafeHistory(FileHistory):
         def store_string(self, string: str) -> None:
-            if not any(secret in string for secret in secrets):
+            if not secrecy_of(secrets).holds(string):
                 super().store_string(string)
 
     try:

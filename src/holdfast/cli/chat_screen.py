@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from holdfast.cli.terminal import Styled
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -40,24 +42,19 @@ class Screen:
     """One per chat. Lines of ours, and one stream of theirs at a time."""
 
     def __init__(self) -> None:
-        self._console: Console | None = None
+        self._out = Styled()
         self._style = ""
         self._bar = ""
         self._column = 0  # of the stream's line; 0 when no stream line is open
 
     @property
     def console(self) -> "Console":
-        if self._console is None:
-            from rich.console import Console
-
-            # Looks up sys.stdout at every print: prompt_toolkit puts its own there while somebody types.
-            self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-        return self._console
+        return self._out.console
 
     def say(self, text: str = "", style: str = "") -> None:
         """A line of ours."""
         self.end_stream()
-        self.console.print(text, style=style or None)
+        self._out.print((text, style))
 
     def tell(self, speaker: str, text: str, style: str = "") -> None:
         """What somebody else said, whole."""
@@ -72,7 +69,7 @@ class Screen:
         width = self._width() - len(_CONTINUED)
         for line in display.split("\n"):
             for number, part in enumerate(_cut(line, width)):
-                self.console.print((_CONTINUED if number else "  ") + part)
+                self._out.print((_CONTINUED if number else "  ") + part)
 
     def stream(self, text: str, *, style: str = "", bar: str = "| ") -> None:
         """A piece of what is being said; pieces of another kind begin on a new line."""
@@ -80,7 +77,7 @@ class Screen:
             self.end_stream()
         self._style, self._bar = style, bar
         width = self._width()  # asked once: a command may say a megabyte at a time, and whoever drives its turn waits for us
-        self.console.print("".join([self._placed(char, width) for char in plain(text)]), end="", style=style or None)
+        self._out.print(("".join([self._placed(char, width) for char in plain(text)]), style), end="")
         sys.stdout.flush()
 
     def _placed(self, char: str, width: int) -> str:
@@ -95,7 +92,7 @@ class Screen:
     def end_stream(self) -> None:
         if self._column:
             self._column = 0
-            self.console.print()
+            self._out.print()
 
     @staticmethod
     def _width() -> int:

@@ -1,5 +1,6 @@
 """`holdfast config show | check`: what settings hold, and what is wrong with the file."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ def register(app: typer.Typer) -> None:
 
 def _show(options: Options) -> None:
     path, settings = _settings(options)
-    sections = sections_of(settings)
+    sections = _without_secrets(settings, sections_of(settings))
     if options.out.json:
         options.out.object({"home": str(path.parent), "file": str(path), "exists": path.exists(), "settings": sections})
         return
@@ -73,6 +74,19 @@ def sections_of(settings: "Settings") -> dict[str, dict[str, Any]]:
             if ANY not in (*path, *keys)
         },
     }
+
+
+def _without_secrets(settings: "Settings", sections: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """A value that holds a known secret, such as the address of a webhook, is not shown."""
+    import msgspec
+
+    from holdfast.secrecy import secrecy_of
+
+    written = msgspec.json.encode(sections)
+    shown: dict[str, dict[str, Any]] = msgspec.json.decode(
+        secrecy_of(tuple(os.environ.get(name, "") for name in settings.secret_names)).hidden_json(written)
+    )
+    return shown
 
 
 def _agent(spec: "AgentSpec") -> dict[str, Any]:
@@ -125,4 +139,4 @@ def problems_of(settings: "Settings", home: Path) -> list[str]:
             models.resolve(spec.model)
         except Unusable as exc:
             problems.append(f"agent {name}: {exc.message} ({exc.hint})")
-    return [*problems, *settings.unknown_tools(known)]
+    return [*problems, *settings.unknown_tools(known), *settings.short_secrets(os.environ)]

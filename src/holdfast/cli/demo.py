@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.options import Options, command, options_of
+from holdfast.cli.terminal import Styled
 
 if TYPE_CHECKING:
     from holdfast.cli.demo_story import Step
@@ -72,12 +73,8 @@ def _show(options: Options, number: int, step: "Step") -> None:
 
 
 def _show_in_colour(number: int, step: "Step") -> None:
-    from rich.console import Console
-    from rich.padding import Padding
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    console.print(Text.assemble((f"{number:2}. ", "dim"), (step.name, "bold cyan"), ": ", step.says))
+    styled = Styled()
+    styled.print((f"{number:2}. ", "dim"), (step.name, "bold cyan"), ": ", step.says)
     for line in step.shows:
-        console.print(Padding(Text(line, style="green"), (0, 0, 0, 6), expand=False))
-    console.print()
+        styled.print("      ", (line, "green"))
+    styled.print()

@@ -5,6 +5,7 @@ Commands are files beside this one; each has `register(app)`. To add one, write 
 command runs: `--help` costs what typer costs.
 """
 
+import contextlib
 import gc
 import os
 import sys
@@ -16,7 +17,8 @@ from typer.core import TyperGroup
 
 from holdfast.cli.loading import register_all, wanted
 from holdfast.cli.options import APP_HELP, HOME_HELP, JSON_HELP, Options, take_app, take_home, take_json
-from holdfast.cli.output import error_from_os, exit_code_of, prepare_streams
+from holdfast.cli.output import Output, error_from_os, exit_code_of
+from holdfast.cli.terminal import prepare_streams
 from holdfast.errors import HoldfastError, Refused, Unusable
 
 COMMANDS = (
@@ -84,7 +86,7 @@ def _print_version(value: bool) -> None:
     if value:
         from importlib.metadata import version
 
-        sys.stdout.write(f"holdfast {version('holdfast')}\n")
+        Output().text(f"holdfast {version('holdfast')}")
         raise typer.Exit
 
 
@@ -148,6 +150,17 @@ def _refuse_what_is_no_text(arguments: list[str]) -> None:
             ) from exc
 
 
+def _learn_secrets(options: Options) -> None:
+    """The error may have come before the home was open, and may repeat an argument that is one."""
+    from holdfast.secrecy import learn
+    from holdfast.settings import SettingsSource
+    from holdfast.wiring import home_path
+
+    with contextlib.suppress(HoldfastError, OSError):
+        names = SettingsSource(home_path(options.home)).now().secret_names
+        learn(_learn_secrets, tuple(os.environ[name] for name in names if os.environ.get(name)))
+
+
 def _is_bare(exc: typer.TyperException) -> bool:
     """A command of commands without one: what can be said is its help."""
     ctx = getattr(exc, "ctx", None)
@@ -161,6 +174,7 @@ def _usage(exc: typer.TyperException) -> HoldfastError:
 
 
 def _told(options: Options, error: HoldfastError) -> int:
+    _learn_secrets(options)
     try:
         options.out.error(error)
     except HoldfastError as exc:  # stdout is full

@@ -2,18 +2,17 @@
 What a command prints, and the code it exits with.
 
 With `--json`, stdout holds JSON and nothing else; people's text goes to stderr. Without it, results go to stdout as text and errors to stderr.
-Nothing of a model's or a tool's text reaches a terminal as a control sequence. A reader that went away (a closed pipe) is no error: what was done is done,
+Everything passes `terminal.printable` or `terminal.printable_json`. A reader that went away (a closed pipe) is no error: what was done is done,
 and the exit code says so.
 """
 
-import codecs
 import errno
 import os
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any, TextIO
 
+from holdfast.cli.terminal import printable, printable_json, write_styled
 from holdfast.errors import Busy, HoldfastError, NotSaved, Refused, Untrusted
 
 EXIT_OF_OUTCOME = {
@@ -34,7 +33,6 @@ _EXIT_OF_CODE = {"sealed": 4, "not_saved": 5, "busy": 5, "in_doubt": 5, "newer_v
 
 _FITTED_ROWS_MAX = 500  # more than anyone reads without a pager; fitting ten thousand to a terminal's width takes seconds
 
-_AS_ESCAPES = "holdfast_escapes"
 _GAP = "  "
 _LAST_COLUMN_LEAST = 16  # narrower than this, folded text is a ladder of syllables
 
@@ -72,25 +70,6 @@ def error_from_os(exc: OSError) -> HoldfastError:
     return Busy(what, code="io", hint="`holdfast doctor` looks for the reason")
 
 
-def printable(text: str) -> str:
-    r"""
-    Text that moves no cursor and hides nothing.
-
-    >>> printable("a\x1b[2Kb"), printable("a\u2028b")
-    ('a\\x1b[2Kb', 'a\\u2028b')
-    """
-    return "\n".join(line if line.isprintable() else "".join(map(_shown, line)) for line in text.split("\n"))
-
-
-def _shown(char: str) -> str:
-    return ascii(char)[1:-1] if _is_hidden(char) and char != "\t" else char
-
-
-def _is_hidden(char: str) -> bool:
-    """Controls, formats, surrogates, unassigned; and the separators that only some programs end a line at."""
-    return unicodedata.category(char)[0] == "C" or char in "\u2028\u2029"
-
-
 class Output:
     """Where one command's words go."""
 
@@ -125,25 +104,36 @@ class Output:
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         if not self.json and rows:
-            self._write(_table(heads, [[cell if cell.isprintable() else printable(cell).replace("\n", " ") for cell in row] for row in rows]))
+            made = _table(heads, [[cell if cell.isprintable() else printable(cell).replace("\n", " ") for cell in row] for row in rows])
+            self._written(lambda stream: write_styled(made, stream))
 
     def error(self, error: HoldfastError, **beside: Any) -> None:
         """`beside` are fields that the command's JSON has besides the error."""
         if self.json and not self.closed:
-            self.object({**beside, "error": error_fields(error)})
+            self.failure({**beside, "error": error_fields(error)})
         else:
             self.told(error.message, error.hint, kept=getattr(error, "quarantined", ()))
 
+    def failure(self, fields: dict[str, Any]) -> None:
+        """An object with an error in it. It may repeat an argument, and what is printed is kept in logs: known secrets are hidden (S1)."""
+        import msgspec
+
+        from holdfast.secrecy import known
+
+        self.object(msgspec.Raw(known().hidden_json(_encoded(fields))))
+
     def told(self, message: str, hint: str, *, kept: Sequence[str] = ()) -> None:
         lines = [f"error: {message}", *(f"  kept: {each}" for each in kept), *([f"hint: {hint}"] if hint else [])]
-        self.note("\n".join(lines))
+        from holdfast.secrecy import known
+
+        self.note(known().hidden("\n".join(lines)))
 
     def stored(self, lines: Iterable[bytes]) -> None:
-        """Bytes as they are stored, and nothing else."""
+        """Bytes as they are stored, and nothing else. A terminal is shown the same JSON with escapes."""
 
         def write(stream: TextIO) -> None:
             stream.flush()
-            stream.buffer.writelines(lines)
+            stream.buffer.writelines(map(printable_json, lines) if stream.isatty() else lines)
 
         self._written(write)
 
@@ -180,9 +170,9 @@ def _encoded(value: Any) -> bytes:
     import msgspec
 
     try:
-        return msgspec.json.encode(value)
+        return printable_json(msgspec.json.encode(value))
     except UnicodeEncodeError:  # half a character, from a name in the system that is not UTF-8
-        return msgspec.json.encode(_whole(msgspec.to_builtins(value)))
+        return printable_json(msgspec.json.encode(_whole(msgspec.to_builtins(value))))
 
 
 def _write_json(value: Any, stream: TextIO) -> None:
@@ -211,26 +201,6 @@ def _whole(value: Any) -> Any:
             return [_whole(each) for each in value]
         case _:
             return value
-
-
-def prepare_streams() -> None:
-    """What can't be encoded is shown as an escape, never a reason to fail after the work was done."""
-    codecs.register_error(_AS_ESCAPES, _escapes)
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None and hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors=_AS_ESCAPES)
-
-
-def _escapes(error: UnicodeError) -> tuple[str, int]:
-    """
-    As rendering writes them, with four digits or eight: it doubles a backslash that would read like one, so two prompts look the same nowhere.
-
-    `backslashreplace` would write two digits where they do, which a command may hold as it is.
-    """
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    missing = map(ord, error.object[error.start : error.end])
-    return "".join(f"\\u{each:04x}" if each <= 0xFFFF else f"\\U{each:08x}" for each in missing), error.end  # noqa: PLR2004  # the basic plane
 
 
 def _write_quietly(text: str, stream: IO[str] | None) -> None:

@@ -63,7 +63,7 @@ def _refuse_without_terminal(options: Options) -> None:
 
 
 async def _ask(item: "TokenAdded | GrantProposed") -> bool:
-    from holdfast.cli.output import printable
+    from holdfast.cli.terminal import printable
     from holdfast.session.home_events import TokenAdded
 
     if isinstance(item, TokenAdded):

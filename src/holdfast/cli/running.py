@@ -82,12 +82,14 @@ def no_home(home: Path) -> Unusable:
 async def making_service(options: Options, *, lasting: bool = False) -> "AsyncGenerator[Service, None]":
     """With the program's own agents and tools; the home is made if it is not there. `lasting` is for a command that stays."""
     from holdfast.cli.agents import agents_of
+    from holdfast.secrecy import learn
     from holdfast.wiring import open_service
 
     options.drives = True
     given = agents_of(options.app, home_of(options), here=os.getcwd())  # noqa: PTH109
     _warn_of_unknown_tools(options, given)
     async with open_service(home_of(options), **_wired(given), lasting=lasting) as service:
+        learn(options, service.world.secrets)  # to the end of the process: errors that come later hold none of them either
         yield service
 
 
@@ -132,6 +134,7 @@ async def looking_service(options: Options) -> "AsyncGenerator[Service | None, N
 
 @asynccontextmanager
 async def _existing(options: Options, **given: Any) -> "AsyncGenerator[Service | None, None]":
+    from holdfast.secrecy import learn
     from holdfast.wiring import open_service
 
     async with contextlib.AsyncExitStack() as stack:
@@ -141,4 +144,6 @@ async def _existing(options: Options, **given: Any) -> "AsyncGenerator[Service |
             if exc.code != "no_home":
                 raise
             service = None
+        if service is not None:
+            learn(options, service.world.secrets)
         yield service

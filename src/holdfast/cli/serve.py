@@ -10,6 +10,7 @@ import typer
 
 from holdfast.cli.options import Options, command, options_of, refuse_blank
 from holdfast.cli.running import home_of, looking_service, making_service, no_home, run
+from holdfast.cli.terminal import printable_json
 from holdfast.errors import Refused, Unusable
 
 if TYPE_CHECKING:
@@ -173,10 +174,16 @@ async def _say(options: Options, serving: "Serving", person: str, standing: "tup
 
 
 def _log_to_stderr() -> None:
-    """One JSON line for each event: no query, no header, no text of a message."""
+    """One JSON line for each event: no query, no header, no text of a message, no known secret, nothing that a terminal obeys."""
     import structlog
 
-    formatter = structlog.stdlib.ProcessorFormatter(
+    from holdfast.secrecy import known
+
+    class Safe(structlog.stdlib.ProcessorFormatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return printable_json(known().hidden(super().format(record)).encode("utf-8", "replace")).decode()
+
+    formatter = Safe(
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,

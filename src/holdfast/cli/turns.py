@@ -39,7 +39,7 @@ async def tell_doubts(options: Options, service: "Service", turn: TurnReport) ->
 def told_error(options: Options, session: str, error: HoldfastError) -> int:
     """An error of one session: what a turn's report has, as far as it is known."""
     if options.out.json:
-        options.out.object(fields_of_error(session, error))
+        options.out.failure(fields_of_error(session, error))
     else:
         options.out.error(error)
     return exit_code_of(error)

@@ -18,7 +18,7 @@ from holdfast.gateway.tokens import Bearer, TokenBook
 OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/v1/codes"})
 OPEN_PREFIX = "/assets/"
 _log = logging.getLogger("holdfast.gateway.gate")
-_AUTHORIZATION = re.compile(rb"(?i:bearer) (hf_[A-Za-z0-9_-]{43})\Z")
+_AUTHORIZATION = re.compile(rb"(?i:bearer) (hf_[A-Za-z0-9]{49})\Z")
 
 
 class Gate:

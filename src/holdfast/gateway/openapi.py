@@ -65,7 +65,9 @@ def openapi_document() -> dict[str, Any]:
         "paths": _paths(),
         "components": {
             "schemas": dict(components),
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "hf_ and 43 characters, from `holdfast tokens add`"}},
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer", "description": "hf_ and 49 letters and digits, from `holdfast tokens add`"}
+            },
             "responses": {f"Problem{status}": _problem(words) for status, words in _WORDS.items()},
         },
     }

@@ -5,12 +5,13 @@ Nothing that a client or a journal put into a message can carry a secret out: to
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 from starlette.responses import Response
 
 from holdfast.errors import Busy, Fenced, HoldfastError, InDoubt, Refused, Superseded, Untrusted, Unusable
+from holdfast.secrecy import Secret, secrecy_of
 
 PROBLEM_TYPE = "application/problem+json"
 
@@ -77,7 +78,7 @@ _TITLES: Mapping[int, str] = {
     503: "Not now",
 }
 
-_TOKEN_LIKE = re.compile(r"hf_[A-Za-z0-9_-]{8,}|(?i:bearer)\s+\S+")
+_TOKEN_LIKE = re.compile(r"hf_[A-Za-z0-9_-]{8,}|(?i:bearer)\s+\S+")  # also a token that lost a part on its way
 _TEXT_CHARS_MAX = 2_000
 
 
@@ -102,19 +103,15 @@ def status_of(error: HoldfastError) -> int:
     return next((status for kind, status in _STATUS_OF_CLASS if isinstance(error, kind)), 500)
 
 
-def redacted(text: str, secrets: Sequence[str] = ()) -> str:
+def redacted(text: str, secrets: tuple[Secret, ...] = ()) -> str:
     """
     >>> redacted("no field hf_0123456789abcdef here")
     'no field [redacted] here'
     """
-    text = _TOKEN_LIKE.sub("[redacted]", text)
-    for secret in secrets:
-        if secret:
-            text = text.replace(secret, "[redacted]")
-    return text[:_TEXT_CHARS_MAX]
+    return secrecy_of(secrets).hidden(_TOKEN_LIKE.sub("[redacted]", text))[:_TEXT_CHARS_MAX]
 
 
-def problem(status: int, code: str, detail: str, hint: str = "", *, secrets: Sequence[str] = ()) -> Problem:
+def problem(status: int, code: str, detail: str, hint: str = "", *, secrets: tuple[Secret, ...] = ()) -> Problem:
     return Problem(
         type=f"urn:holdfast:problem:{code}",
         title=_TITLES.get(status, "Problem"),
@@ -125,7 +122,7 @@ def problem(status: int, code: str, detail: str, hint: str = "", *, secrets: Seq
     )
 
 
-def problem_of(error: HoldfastError, *, secrets: Sequence[str] = ()) -> Problem:
+def problem_of(error: HoldfastError, *, secrets: tuple[Secret, ...] = ()) -> Problem:
     """A sealed session is told as `sealed`, whichever damage sealed it; the detail says which."""
     if error.code == "settings":  # whoever runs the server mends them; where they lie, and what stands in them, is nobody else's affair
         return problem(

@@ -20,8 +20,9 @@ from holdfast.ports.journal_store import JournalStore
 
 KEEP_ALIVE_SECONDS = 15.0
 LOOK_AGAIN_SECONDS = 1.0  # notices are hints; also how soon a revoked token's streams are found
-UNSURE_SECONDS = 2.0  # how long a stream may go on when nobody can say whether its token lives
-ENDING_SECONDS = 2.0  # an ended stream that has not gone by itself is cut
+UNSURE_SECONDS = 1.8  # how long a stream may go on when nobody can say whether its token lives
+ENDING_SECONDS = 1.5  # an ended stream that has not gone by itself is cut
+_TICK_SECONDS = 0.5  # cutting and giving up wait for no look that hangs; all of it together stays below five seconds (G3)
 STALLED_SECONDS = 60.0  # a client that takes nothing for so long has gone
 
 Heads = Sequence[tuple[SessionId, InstanceId, int]]
@@ -120,10 +121,22 @@ class Streams:
         raise Refused(said, code="too_many", hint=f"{hint}; one stream follows a whole session, one all that waits")
 
     async def run(self, *followed: Callable[[Heads], None]) -> None:
-        """For ever; until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_AGAIN_SECONDS)
-            await self.look(*followed)
+        """For ever; until cancelled. A look that hangs keeps nobody's stream open: the tokens are unsure meanwhile."""
+        looking, looking_since, started = None, 0.0, asyncio.get_running_loop().time
+        try:
+            while True:
+                await asyncio.sleep(_TICK_SECONDS)
+                self._cut()
+                if looking is not None and looking.done():
+                    await looking
+                    looking = None
+                if looking is None and started() - looking_since >= LOOK_AGAIN_SECONDS - _TICK_SECONDS / 2:
+                    looking, looking_since = asyncio.create_task(self.look(*followed)), started()
+                elif looking is not None and started() - looking_since >= LOOK_AGAIN_SECONDS:
+                    self._end_unsure()
+        finally:
+            if looking is not None:
+                looking.cancel()
 
     async def look(self, *followed: Callable[[Heads], None]) -> None:
         """One round. What can't be looked at now is looked at in the next; tokens that nobody can vouch for meanwhile are good for no stream."""
@@ -136,11 +149,14 @@ class Streams:
             heads = await self._store.heads()
         except (HoldfastError, OSError) as exc:
             _log.warning("streams could not be looked after: %s", exc)
-            if time.monotonic() - self._sure_at > UNSURE_SECONDS:
-                self._end_each("unsure")
+            self._end_unsure()
             return
         for each in followed:
             each(heads)
+
+    def _end_unsure(self) -> None:
+        if time.monotonic() - self._sure_at > UNSURE_SECONDS:
+            self._end_each("unsure")
 
     def _cut(self) -> None:
         now = time.monotonic()

@@ -21,26 +21,25 @@ from holdfast.session.expiry import Moment, is_over
 from holdfast.session.home_events import AnyHomeEvent, HomeState, TokenAdded, TokenRevoked
 from holdfast.session.policy import Way
 from holdfast.session.state import Reader
+from holdfast.token_form import RANDOM_BYTES, is_token, token_of
 
 HTTP_CHANNEL = "http"
 SCOPES = ("read", "send", "approve", "admin")
-TOKEN = re.compile(r"hf_[A-Za-z0-9_-]{43}\Z")
 TOKENS_MAX = 1_000  # living ones in a home; every request walks past none of them, but a list must stay a list
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 _TEAM = re.compile(r"team(?::([a-z0-9][a-z0-9._-]{0,63}))?\Z")
-_INSIDE = re.compile(r"hf_[A-Za-z0-9_-]{43}")
 _VERIFIED = "verified"
 CODE = "code"
 
 
 def new_token() -> str:
     """
-    256 bits that nobody can guess.
+    256 bits that nobody can guess, in the form of `holdfast.token_form`: recognisable in any text.
 
-    >>> bool(TOKEN.match(new_token()))
+    >>> is_token(new_token())
     True
     """
-    return "hf_" + secrets.token_urlsafe(32)
+    return token_of(secrets.token_bytes(RANDOM_BYTES))
 
 
 def digest_of(token: str) -> str:
@@ -182,7 +181,7 @@ class TokenBook:
 
     async def find(self, token: str, *, now: int) -> Bearer | None:
         """The token's owner, if it lives."""
-        if not TOKEN.match(token):
+        if not is_token(token):
             return None
         added = (await self._known()).get(digest_of(token))
         return None if added is None or added.way == CODE or await self._has_ended(added, now) else Bearer.of(added)
@@ -204,13 +203,6 @@ class TokenBook:
             if added is not None and Bearer.of(added) == each and not await self._has_ended(added, now):
                 living.add(each.digest)
         return living
-
-    async def holds_token(self, text: str) -> bool:
-        """Whether a text carries one of our tokens: such a text goes into no journal."""
-        if "hf_" not in text:
-            return False
-        known = await self._known()
-        return any(digest_of(found) in known for found in _INSIDE.findall(text))
 
     async def _known(self) -> dict[str, TokenAdded]:
         tokens = (await self._home.refresh()).tokens
@@ -243,7 +235,7 @@ class TokenBook:
         moment = self._home.moment(now)
         if expires_at is not None:
             refuse_disputed(moment, "no token with an end can be made")
-        token = secrets.token_urlsafe(32) if way == CODE else new_token()
+        token = new_token()  # a code has the same form: it is recognised in a text too
         added = TokenAdded(
             name=name,
             digest=digest_of(token),

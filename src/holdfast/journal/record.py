@@ -19,6 +19,7 @@ from blake3 import blake3
 from holdfast.errors import Refused
 from holdfast.journal.strict import strict_json
 from holdfast.limits import INTEGER_MAX, RECORD_BYTES_MAX
+from holdfast.secrecy import known
 
 MAC_BYTES = 32
 BIRTH_MAC = bytes(MAC_BYTES)
@@ -169,7 +170,7 @@ def times_of_birth(first: Sequence[Draft], now: int) -> list[int]:
 
 
 def check_draft(draft: Draft) -> None:
-    """Refuse what could not be read back: not one line, not strict JSON, no object, a name that would need escaping, too large."""
+    """Refuse what could not be read back: not one line, not strict JSON, no object, a name that would need escaping, too large; or what holds a known secret (S1)."""
     check_name(draft.type, what="record type")
     if not 1 <= draft.version <= INTEGER_MAX:
         raise Refused(f"version {draft.version} of {draft.type} is out of range", code="malformed", hint="versions start at 1")
@@ -182,6 +183,12 @@ def check_draft(draft: Draft) -> None:
     if not draft.body.startswith(b"{") or b"\n" in draft.body or b"\r" in draft.body:
         raise Refused(f"the body of a {draft.type} record is not one JSON object on one line", code="malformed")
     strict_json(draft.body, what=f"the body of a {draft.type} record")
+    if known().holds(draft.body):
+        raise Refused(
+            f"a {draft.type} record would hold a known secret, and was not written",
+            code="secret",
+            hint="send it again without the secret; revoke the secret if others saw it",
+        )
 
 
 def check_name(name: str, *, what: str) -> None:

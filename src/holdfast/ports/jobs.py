@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.ids import CallId, InstanceId, JobId
 from holdfast.ports.tools import ProcessFacts, ToolReturned
+from holdfast.secrecy import Secret
 
 
 class JobKey(NamedTuple):
@@ -46,7 +47,7 @@ class JobPlace(Protocol):
         """For a new job's supervisor; None where there is no key to derive it from, and no job may start."""
         ...
 
-    async def look(self, job: JobId, process: ProcessFacts, *, instance: InstanceId, secrets: tuple[str, ...]) -> JobSeen:
+    async def look(self, job: JobId, process: ProcessFacts, *, instance: InstanceId, secrets: tuple[Secret, ...]) -> JobSeen:
         """
         Never mistakes another process for the job's: only one of this boot with this start time counts.
 

@@ -13,11 +13,19 @@ from typing import Protocol
 
 import msgspec
 
+from holdfast.errors import Refused
+from holdfast.secrecy import known
 from holdfast.session.memory import Circle, MemoryItem
 
 
 class CannotRecall(Exception):
     """There is no answer in time, or none at all; the message says why, for people. Whoever asked goes on without."""
+
+
+def refuse_secret_item(item: MemoryItem) -> None:
+    """Raise Refused for an item that holds a known secret: every `add` asks first, so that no way in can miss it (S1)."""
+    if known().holds(msgspec.json.encode(item)):
+        raise Refused("the text holds a known secret, and was not remembered", code="secret", hint="remember it without the secret")
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -43,7 +51,7 @@ class Memory(Protocol):
         """
         Keep an item: durable on return. False when one of its id is there already, which stays as it is.
 
-        Raises NotSaved when it was not kept, and Refused (`too_many`, `no_key`) when it may not be.
+        Raises NotSaved when it was not kept, and Refused (`too_many`, `no_key`, `secret`) when it may not be.
         """
         ...
 

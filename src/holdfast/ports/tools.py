@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 import msgspec
 
 from holdfast.ids import CallId, InstanceId, JobId, SessionId, TurnId
+from holdfast.secrecy import Secret
 from holdfast.session.memory import Circle, Origin
 from holdfast.session.plan import Binding, ToolDefinition
 
@@ -58,7 +59,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     audience: str
     boundary: str
     home: str | None  # the Holdfast home, hard-denied to every built-in tool; None for stores without files
-    secrets: tuple[str, ...] = ()  # values that may not appear in arguments, output or environment
+    secrets: tuple[Secret, ...] = ()  # values that may not appear in arguments, output or environment
     circle: Circle | None = None  # whom memory may be recalled for; None: nobody
     origin: Origin | str = "nothing says who asked"  # under what something may be remembered; or why nothing may
     jobs: tuple["JobFacts", ...] = ()  # those that are there for this turn: of its session, audience and boundary

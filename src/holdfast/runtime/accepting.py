@@ -15,10 +15,10 @@ from holdfast.ports.journal_store import Draft
 from holdfast.runtime.delegating import refuse_delegates_name
 from holdfast.runtime.minting import new_instance
 from holdfast.runtime.reports import TurnReport
-from holdfast.runtime.secrecy import Secrecy
+from holdfast.runtime.secrecy import refuse_secrets
 from holdfast.runtime.world import World
 from holdfast.session.authority import MessageSource, Workspace
-from holdfast.session.codec import encode
+from holdfast.session.codec import encode, half_a_character
 from holdfast.session.commands import AcceptInput
 from holdfast.session.decide_inputs import flaw_of_text
 from holdfast.session.events import InputKind, SessionBorn
@@ -51,14 +51,11 @@ def refuse_unfit(world: World, session: SessionId, incoming: Incoming) -> None:
     if flaw := flaw_of_text(incoming.text):
         raise flaw
     refuse_secrets(world, incoming.text)
-    if world.secrets:
-        refuse_secrets(world, session, msgspec.json.encode(incoming).decode(), what="message's key, source, model or folder")
-
-
-def refuse_secrets(world: World, *texts: str | None, what: str = "message") -> None:
-    secrecy = Secrecy(world.secrets)
-    if any(secrecy.holds(text) for text in texts if text):
-        raise Refused(f"the {what} holds a known secret, and was not kept", code="secret", hint="send it again without the secret")
+    try:
+        beside = msgspec.json.encode(incoming).decode()
+    except UnicodeEncodeError as exc:
+        raise half_a_character() from exc
+    refuse_secrets(world, session, beside, what="message's key, source, model or folder")
 
 
 def written_as_json(arguments: object) -> str:

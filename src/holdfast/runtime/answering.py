@@ -15,7 +15,6 @@ from holdfast.ids import ApprovalId
 from holdfast.ports.journal_store import Check
 from holdfast.ports.tools import InvalidArguments
 from holdfast.runtime import listing
-from holdfast.runtime.accepting import refuse_secrets
 from holdfast.runtime.answered_before import spelled_as_taken
 from holdfast.runtime.delegating import Delegation
 from holdfast.runtime.driver import Driver
@@ -24,6 +23,7 @@ from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.looking import tool_for
 from holdfast.runtime.reports import AnswerReport, ErrorReport, Result
+from holdfast.runtime.secrecy import refuse_secrets
 from holdfast.runtime.seeing_through import TurnDrives, is_foreign
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import turn_report
@@ -56,7 +56,9 @@ class Answering:
         session = await listing.session_of(self._world, self._shelf, command.approval)
         if session is None:
             raise Refused(f"there is no approval {command.approval}", code="unknown", hint="`holdfast approvals list` shows what waits")
-        refuse_secrets(self._world, command.reason, command.arguments, command.answer_id, command.option, command.by, what="answer")
+        refuse_secrets(
+            self._world, command.reason, command.arguments, command.answer_id, command.option, command.by, command.asserted_by, what="answer"
+        )
         async with self._shelf.use(session) as ledger:
             driver = self._drives.driver(ledger)
             try:

@@ -22,6 +22,7 @@ from typing import Self
 from holdfast.errors import Busy, Fenced, HoldfastError, InDoubt, InvariantBroken, Untrusted
 from holdfast.ports.journal_store import Appended, Check, Claim, Decide, Draft, Head, Journal, Record, Section
 from holdfast.runtime.awaiting import finish
+from holdfast.secrecy import known
 
 BUSY_TRIES = 3  # each waits for the lock as long as the store allows, so this is half a minute, not a busy loop
 
@@ -137,7 +138,7 @@ class Attempt:
 
         If that never happens, because of a takeover or an abort, it goes to quarantine.
         """
-        item = Produced(kind, payload)
+        item = Produced(kind, known().hidden_json(payload))
         with self._guard:
             self._produced.append(item)
         return item

@@ -17,8 +17,8 @@ from holdfast.ports.model import Model, ModelFailed, ModelRequest
 from holdfast.runtime.feed import Delta, Feed
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.model_call import ask_model
-from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.world import World
+from holdfast.secrecy import secrecy_of
 from holdfast.session.commands import RecordCompaction, RecordTurnCompaction
 from holdfast.session.compaction import (
     SUMMARY_SHARE,
@@ -73,7 +73,7 @@ class Compactor:
         self._ledger = ledger
         self._feed = feed
         self._commit = commit
-        self._secrecy = Secrecy(world.secrets)
+        self._secrecy = secrecy_of(world.secrets)
         # The size at which a turn's view could not be made smaller: not tried again until it has grown.
         self._stuck: dict[TurnId, int] = {}
 

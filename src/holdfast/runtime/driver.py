@@ -28,10 +28,11 @@ from holdfast.runtime.looking import Found, is_delegate, look, tool_for
 from holdfast.runtime.model_call import ask_model, is_final, overhead_chars, request_for, retry_delay, shown_tools
 from holdfast.runtime.outbox import Outbox
 from holdfast.runtime.recalling import recall_for, recall_for_open, remembers
-from holdfast.runtime.secrecy import Secrecy
+from holdfast.runtime.secrecy import hidden_answer
 from holdfast.runtime.tool_call import Ready, get_ready, run_tool, see_through, starts_alone, starts_at_once
 from holdfast.runtime.waiting import prompts_open
 from holdfast.runtime.world import World
+from holdfast.secrecy import secrecy_of
 from holdfast.session.commands import (
     EndTurn,
     Expire,
@@ -101,7 +102,7 @@ class Driver:
         # Prompts that were open when everybody was last told.
         self._asked: frozenset[ApprovalId] = frozenset()
         self._last_failure: ModelFailed | None = None
-        self._secrecy = Secrecy(world.secrets)
+        self._secrecy = secrecy_of(world.secrets)
         self._outbox = Outbox(world.channels, ledger, world.clock, self._secrecy, retry_seconds=world.model_times.retry_seconds)
         self._compactor = Compactor(world, ledger, feed, ledger.drive)
         # The epoch of the claim that this driver holds; None while it holds none.
@@ -377,7 +378,7 @@ class Driver:
     async def _take_answer(self, turn: Turn, number: int, answer: ModelAnswer) -> None:
         """Taken only under a verified fence; with it, in the same commit, what may run and what must ask."""
         ledger = self._ledger
-        answer, secret = self._secrecy.hidden_answer(answer)
+        answer, secret = hidden_answer(self._secrecy, answer)
         produced = ledger.attempt.produced("reply", payload(answer))
         if not answer.calls:
             taken = TakeAnswer(turn=turn.turn, number=number, answer=answer, policy=self._world.policy())

@@ -31,12 +31,12 @@ from holdfast.runtime.home_ledger import HomeLedger
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.looking import look
 from holdfast.runtime.reports import ApprovalReport, TurnReport, approval_report
-from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.seeing_through import TurnDrives, nothing_owed
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import turn_report
 from holdfast.runtime.waiting import prompts_open
 from holdfast.runtime.world import World
+from holdfast.secrecy import secrecy_of
 from holdfast.session.commands import (
     Cancel,
     DecideCalls,
@@ -86,7 +86,7 @@ class ForeignTurn:
         self._ledger = ledger
         self._home = home
         self._driver = driver
-        self._secrecy = Secrecy(world.secrets)
+        self._secrecy = secrecy_of(world.secrets)
         self.turn = turn
 
     def _open(self) -> Turn:
@@ -101,8 +101,9 @@ class ForeignTurn:
         if not isinstance(tool, str):
             raise Unusable(f"{tool!r} is no name of a tool", code="malformed", hint="name the tool that your model called")
         self._open()
-        secret = self._secrecy.holds(written)
-        proposal = ProposedCall(tool, self._secrecy.hidden(written), provider_id)
+        hide = self._secrecy.hidden
+        proposal = ProposedCall(hide(tool), hide(written), hide(provider_id) if isinstance(provider_id, str) else provider_id)
+        secret = proposal != ProposedCall(tool, written, provider_id)
         propose = ProposeCalls(turn=self.turn, calls=(proposal,), text=self._secrecy.hidden(text), policy=self._world.policy())
         calls = (await self._ledger.drive(propose)).of(propose)
         if not calls:
@@ -237,7 +238,7 @@ class ForeignTurn:
         return await turn_report(self._ledger, self.turn)
 
     async def fail(self, code: str, message: str) -> TurnReport:
-        await self._ledger.drive(FailTurn(turn=self.turn, code=code, message=self._secrecy.hidden(message)))
+        await self._ledger.drive(FailTurn(turn=self.turn, code=self._secrecy.hidden(code), message=self._secrecy.hidden(message)))
         return await turn_report(self._ledger, self.turn)
 
     @property

@@ -17,8 +17,8 @@ from holdfast.ports.tools import ProcessFacts
 from holdfast.runtime.job_reports import JobReport
 from holdfast.runtime.job_verbs import Circle, report_of, session_of_job
 from holdfast.runtime.ledger import Ledger
-from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.service import Service
+from holdfast.secrecy import Secrecy, secrecy_of
 from holdfast.session.decide_jobs import known_job
 from holdfast.session.state import Job
 
@@ -31,7 +31,7 @@ async def follow_job(service: Service, job: str, circle: Circle) -> AsyncIterato
     """Secrets are hidden. One of another circle is not there."""
     name = JobId(job)
     async with session_of_job(service, name, circle) as ledger:
-        told = _Told(Secrecy(service.world.secrets))
+        told = _Told(secrecy_of(service.world.secrets))
         while isinstance(found := known_job(ledger.state, name), Job):
             if chunk := await _said(service, found, told.bytes_read):
                 for piece in told.heard(chunk):

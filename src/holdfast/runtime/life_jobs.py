@@ -12,6 +12,7 @@ from holdfast.ports.journal_store import Journal
 from holdfast.ports.tools import ProcessFacts
 from holdfast.runtime.ledger import payload
 from holdfast.runtime.world import World
+from holdfast.secrecy import known as known_secrets
 from holdfast.session.commands import EndJob
 from holdfast.session.state import Job
 
@@ -33,7 +34,7 @@ async def end_jobs_and_keep_their_words(world: World, journal: Journal, known: t
         seen = await place.look(left.job, left.process, instance=journal.instance, secrets=world.secrets)
         # Of one that is known, and left no word, the new life says itself that it is in doubt.
         if left.job not in names or seen.returned is not None:
-            await journal.quarantine("tool_outcome", payload(_last_word(left.job, seen)))
+            await journal.quarantine("tool_outcome", known_secrets().hidden_json(payload(_last_word(left.job, seen))))
         await _end(place, left)
 
 

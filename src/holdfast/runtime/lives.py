@@ -14,7 +14,6 @@ from holdfast import limits
 from holdfast.errors import BrokenChain, HoldfastError, NewerVersion, Refused
 from holdfast.ids import InstanceId, SessionId, session_id
 from holdfast.ports.journal_store import Draft, Journal, Record
-from holdfast.runtime.accepting import refuse_secrets
 from holdfast.runtime.delegating import refuse_delegates_name
 from holdfast.runtime.jobs import running_jobs
 from holdfast.runtime.ledger import Ledger
@@ -22,8 +21,10 @@ from holdfast.runtime.life_jobs import end_jobs, end_jobs_and_keep_their_words
 from holdfast.runtime.lost_calls import lost_calls
 from holdfast.runtime.minting import new_instance
 from holdfast.runtime.reports import SessionReport
+from holdfast.runtime.secrecy import hidden_event, refuse_secrets
 from holdfast.runtime.service import Service
 from holdfast.runtime.telling import session_report
+from holdfast.secrecy import secrecy_of
 from holdfast.session import decide as deciding
 from holdfast.session.codec import decode, encode
 from holdfast.session.commands import CloseLife
@@ -83,7 +84,7 @@ class Carried:
 async def unseal(service: Service, session: str, *, by: str, reason: str) -> SessionReport:
     """Go on from the last record that verifies, in a new life. Refused when the session is not sealed."""
     name = session_id(session)
-    refuse_secrets(service.world, reason, what="reason")
+    refuse_secrets(service.world, reason, by, what="reason")
     journal = await service.world.store.open(name)
     try:
         if journal.sealed is None:
@@ -254,11 +255,12 @@ async def _begin(
         from_seq=carried.last_seq,
         carried=len(carried.events),
     )
-    events: list[SessionEvent] = [born, *carried.events]
+    secrecy = secrecy_of(service.world.secrets)
+    events: list[SessionEvent] = [born, *(hidden_event(secrecy, event) for event in carried.events)]
     state = initial(session, instance)
     for number, event in enumerate(events, 1):
         state = evolve(state, event, seq=number, at=0)
-    closing = deciding.commit(state, [CloseLife(by=by, reason=reason, attached=attached)], now=0)
+    closing = deciding.commit(state, [CloseLife(by=by, reason=reason, attached=tuple(map(secrecy.hidden, attached)))], now=0)
     # Times never fall along a journal, so the birth is told as no later than what it carries; when this life was made, the home's journal says.
     times: list[int | None] = [carried.times[0] if carried.times else None, *carried.times]
     drafts = [Draft(*encode(event), at) for event, at in zip(events, times, strict=True)] + [Draft(*encode(event)) for event in closing.events]

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.ids import CallId, JobId, TurnId, delegate_tool_name
 from holdfast.ports.tools import CannotBind, InvalidArguments, JobFacts, ProcessFacts, RunsInBackground, Scene, Tool
 from holdfast.runtime.world import AgentSpec, World
+from holdfast.secrecy import secrecy_of
 from holdfast.session.authority import TurnContext
 from holdfast.session.commands import DecideCalls
 from holdfast.session.decide_jobs import find_job
@@ -130,9 +131,23 @@ async def look(world: World, state: SessionState, turn: Turn, call: Call) -> Loo
     written = call.arguments if call.arguments is not None else call.made
     scene = scene_of(world, state, turn, call.call)
     if tool.definition.kind in ("plain", "question", "delegate", "job_cancel"):
-        return _look(tool, written, scene)  # nothing of the world to look at: the arguments are all there is
+        return _without_secrets(_look(tool, written, scene), scene)  # nothing of the world to look at: the arguments are all there is
     looked = await asyncio.get_running_loop().run_in_executor(_THREADS, _look, tool, written, scene)
-    return _of_a_lost_workspace(looked, scene, turn)
+    return _of_a_lost_workspace(_without_secrets(looked, scene), scene, turn)
+
+
+def _without_secrets(looked: Looked, scene: Scene) -> Looked:
+    """A look is journalled and shown: a call whose prompt or arguments would hold a known secret is refused, and the reason holds none (S1)."""
+    secrecy = secrecy_of(scene.secrets)
+    if not secrecy.holds(msgspec.json.encode((looked.arguments, looked.binding, looked.problem))):
+        return looked
+    if looked.problem is not None:
+        code, why = looked.problem[0], secrecy.hidden(looked.problem[1])
+    else:
+        what = "its arguments hold" if looked.arguments is not None and secrecy.holds(looked.arguments) else "its prompt would hold"
+        code, why = "secret", f"{what} a secret"
+    arguments = secrecy.hidden(looked.arguments) if looked.arguments is not None else None
+    return msgspec.structs.replace(looked, arguments=arguments, binding=None, problem=(code, why))
 
 
 def _of_a_lost_workspace(looked: Looked, scene: Scene, turn: Turn) -> Looked:

@@ -17,7 +17,7 @@ from holdfast.ids import TurnId
 from holdfast.ports.clock import Clock
 from holdfast.ports.delivery import Channel, DeliveryInDoubt, NotDelivered, Parcel
 from holdfast.runtime.ledger import Ledger
-from holdfast.runtime.secrecy import Secrecy
+from holdfast.secrecy import Secrecy
 from holdfast.session.authority import TurnContext
 from holdfast.session.commands import MarkDelivery, QueueDelivery
 from holdfast.session.events import ApprovalRequested, InputAccepted, SessionEvent, TurnEnded

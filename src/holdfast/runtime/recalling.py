@@ -14,8 +14,8 @@ import msgspec
 from holdfast import limits
 from holdfast.ids import TurnId
 from holdfast.ports.memory import CannotRecall, Found
-from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.world import World
+from holdfast.secrecy import secrecy_of
 from holdfast.session.authority import LostContext, TurnContext
 from holdfast.session.commands import RecordRecall
 from holdfast.session.decide_jobs import OUTPUT_FOLLOWS
@@ -67,7 +67,7 @@ async def recall_for(
         degraded = f"{found.unverified} of what was found does not verify" if found.unverified else None
     if not items and degraded is None:
         return ()
-    secrecy = Secrecy(world.secrets)
+    secrecy = secrecy_of(world.secrets)
     shown = tuple(msgspec.structs.replace(item, text=secrecy.hidden(item.text)) for item in items)
     return (RecordRecall(turn=turn, items=shown, degraded=secrecy.hidden(degraded) if degraded else None),)
 

@@ -14,8 +14,8 @@ from holdfast.errors import Busy, Refused, Unusable
 from holdfast.ids import SessionId
 from holdfast.ports.memory import CannotRecall, Memory, MemoryRow
 from holdfast.runtime.reports import iso
-from holdfast.runtime.secrecy import Secrecy
 from holdfast.runtime.service import Service
+from holdfast.secrecy import Secrecy, secrecy_of
 
 _PAGE = 500
 
@@ -59,7 +59,7 @@ async def memory_list(
 async def memory_items(
     service: Service, *, person: str | None, session: SessionId | None = None, after: str | None = None
 ) -> AsyncIterator[MemoryReport]:
-    memory, secrecy = _memory(service), Secrecy(service.world.secrets)
+    memory, secrecy = _memory(service), secrecy_of(service.world.secrets)
     while True:
         rows = await asyncio.to_thread(_page, memory, after)
         for row in rows:
@@ -71,7 +71,7 @@ async def memory_items(
 
 
 async def memory_item(service: Service, name: str, *, person: str | None) -> MemoryReport:
-    return _report(await asyncio.to_thread(_row, _memory(service), name, person), Secrecy(service.world.secrets))
+    return _report(await asyncio.to_thread(_row, _memory(service), name, person), secrecy_of(service.world.secrets))
 
 
 async def forget_memory(service: Service, name: str, *, person: str | None) -> None:

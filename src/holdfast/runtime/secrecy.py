@@ -1,72 +1,48 @@
 """
-No known secret goes into a journal, a stream, a prompt or an error (S1): our keys and tokens, provider keys, variables that settings name.
+Known secrets on their way through the runtime (S1).
 
-Text that comes from a person is refused, so that they know; text that comes from a model or its provider is hidden; a call whose arguments hold one is refused.
-Short values are words, and are left alone.
+Text that a person or a client sends is refused, so that they know. Text that a model or a tool produced is hidden. A call whose arguments hold a secret
+does not run. `holdfast.secrecy` finds them; the journal's own check (`check_draft`) refuses a record that any of these ways missed.
 """
 
 import msgspec
 
-from holdfast.ports.model import OnText
+from holdfast.errors import Refused
+from holdfast.runtime.world import World
+from holdfast.secrecy import Secrecy, secrecy_of
+from holdfast.session.codec import decode, encode
+from holdfast.session.events import SessionEvent
 from holdfast.session.messages import ModelAnswer
 
-HIDDEN = "[secret]"
-_CHARS_MIN = 6
+_WITHOUT = "send it again without the secret; revoke the secret if others saw it"
 
 
-class Secrecy:
-    def __init__(self, secrets: tuple[str, ...]) -> None:
-        forms = {form for each in secrets if len(each) >= _CHARS_MIN for form in _forms(each)}
-        # Longest first, so that one that contains another is hidden whole.
-        self._forms = tuple(sorted(forms, key=lambda each: (-len(each), each)))
-
-    def holds(self, text: str) -> bool:
-        """As written, or as JSON would write it."""
-        return any(each in text for each in self._forms)
-
-    def hidden(self, text: str) -> str:
-        for each in self._forms:
-            text = text.replace(each, HIDDEN)
-        return text
-
-    def hidden_answer(self, answer: ModelAnswer) -> tuple[ModelAnswer, frozenset[int]]:
-        """The answer as it may be kept, and which of its calls held a secret: those may not run."""
-        if not self._forms or not self.holds(msgspec.json.encode(answer).decode()):
-            return answer, frozenset()
-        refused = frozenset(index for index, call in enumerate(answer.calls) if self.holds(call.arguments))
-        calls = tuple(msgspec.structs.replace(call, arguments=self.hidden(call.arguments)) for call in answer.calls)
-        return msgspec.structs.replace(answer, text=self.hidden(answer.text), calls=calls, blob=None, blob_adapter=None), refused
-
-    def streamed(self, on_text: OnText) -> "StreamedText":
-        return StreamedText(self, on_text, max(map(len, self._forms), default=0))
+def refuse_secrets(world: World, *texts: str | None, what: str = "message") -> None:
+    """Raise Refused if one of the texts, which a person or a client sent, holds a known secret."""
+    secrecy = secrecy_of(world.secrets)
+    if any(secrecy.holds(text) for text in texts if text):
+        raise Refused(f"the {what} holds a known secret, and was not kept", code="secret", hint=_WITHOUT)
 
 
-def _forms(secret: str) -> tuple[str, str]:
-    """As it is written, and as JSON writes it. Of a variable whose bytes are no text: as they read once somebody has made text of them."""
-    text = secret.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return text, msgspec.json.encode(text).decode()[1:-1]
+def hidden_event(secrecy: Secrecy, event: SessionEvent) -> SessionEvent:
+    """An event of another journal or file as it may be kept here: it may be older than what is known by now."""
+    name, version, body = encode(event)
+    return decode(name, version, secrecy.hidden_json(body)) if secrecy.holds(body) else event
 
 
-class StreamedText:
-    """Pieces of text on their way to followers. A secret may be cut by a piece's end, so the last few characters are held back."""
-
-    def __init__(self, secrecy: Secrecy, on_text: OnText, longest: int) -> None:
-        self._secrecy = secrecy
-        self._on_text = on_text
-        self._held_max = max(longest - 1, 0)
-        self._held = ""
-
-    def hear(self, piece: str) -> None:
-        if not self._held_max:
-            self._on_text(piece)
-            return
-        text = self._secrecy.hidden(self._held + piece)
-        cut = max(len(text) - self._held_max, 0)
-        self._held = text[cut:]
-        self._on_text(text[:cut])
-
-    def end(self) -> None:
-        """Nothing more comes: what was held back is no secret's beginning."""
-        if self._held:
-            self._on_text(self._held)
-            self._held = ""
+def hidden_answer(secrecy: Secrecy, answer: ModelAnswer) -> tuple[ModelAnswer, frozenset[int]]:
+    """The answer as it may be kept, and the indexes of calls that held a secret: those may not run."""
+    written = msgspec.json.encode(answer)
+    if not secrecy.holds(written):
+        return answer, frozenset()
+    refused = frozenset(index for index, call in enumerate(answer.calls) if secrecy.holds(msgspec.json.encode(call)))
+    calls = tuple(
+        msgspec.structs.replace(
+            call,
+            tool=secrecy.hidden(call.tool),
+            arguments=secrecy.hidden(call.arguments),
+            provider_id=secrecy.hidden(call.provider_id) if call.provider_id else call.provider_id,
+        )
+        for call in answer.calls
+    )
+    return msgspec.structs.replace(answer, text=secrecy.hidden(answer.text), calls=calls, blob=None, blob_adapter=None), refused

@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError, Refused
 from holdfast.ids import ApprovalId, GrantId, ReminderId, SessionId, TurnId, session_id
 from holdfast.ports.journal_store import Check, Record
 from holdfast.runtime import listing, reminding
-from holdfast.runtime.accepting import Incoming, accepting, ensure_session, refuse_secrets, written_as_json
+from holdfast.runtime.accepting import Incoming, accepting, ensure_session, refuse_unfit, written_as_json
 from holdfast.runtime.answering import Answering
 from holdfast.runtime.compactor import CompactionReport, Compactor
 from holdfast.runtime.delegating import Delegation
@@ -41,12 +41,14 @@ from holdfast.runtime.reports import (
     TurnReport,
 )
 from holdfast.runtime.resuming import Resuming
+from holdfast.runtime.secrecy import refuse_secrets
 from holdfast.runtime.seeing_through import TurnDrives
 from holdfast.runtime.sending import Sending
 from holdfast.runtime.shelf import Shelf
 from holdfast.runtime.telling import doubts_of, session_report, turn_report
 from holdfast.runtime.timekeeper import HomeTime
 from holdfast.runtime.world import World
+from holdfast.secrecy import forget, learn
 from holdfast.session.authority import MessageSource, Workspace
 from holdfast.session.commands import AnswerApproval, Cancel, CancelReminder, Expire, MarkDelivery, QueueDelivery
 from holdfast.session.decide_life import delivery_id
@@ -85,6 +87,8 @@ class Service:
     async def __aenter__(self) -> Self:
         # Left from the last to the first, each whatever came of the ones before it.
         world, stack = self.world, self._stack
+        learn(self, world.secrets)
+        stack.callback(forget, self)
         stack.push_async_callback(world.store.close)
         for each in (world.memory, world.search, world.index):
             if each is not None:
@@ -116,6 +120,7 @@ class Service:
 
     async def create(self, session: str, *, by: str) -> None:
         """Bear a session of that name if there is none, so that it can be followed before its first message."""
+        refuse_secrets(self.world, session, by, what="name")
         await ensure_session(self.world, session_id(session), by=by)
 
     async def send(
@@ -269,7 +274,7 @@ class Service:
         incoming = Incoming(
             text=wanted.text, source=source, agent=agent, model=model, workspace=workspace, default_workspace=default_workspace, kind="reminder"
         )
-        refuse_secrets(self.world, wanted.text, what="reminder")
+        refuse_unfit(self.world, name, incoming)
         when = reminding.when_of(self.world, wanted)
         await ensure_session(self.world, name, by=incoming.sender)
         async with self.shelf.use(name) as ledger:

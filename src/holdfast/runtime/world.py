@@ -20,6 +20,7 @@ from holdfast.ports.notifier import Notifier
 from holdfast.ports.search import Search
 from holdfast.ports.tools import Prepared, ToolBox
 from holdfast.ports.zones import FindZone, utc_alone
+from holdfast.secrecy import Secret
 from holdfast.session.authority import Workspace
 from holdfast.session.compaction import CompactionRules
 from holdfast.session.policy import Policy
@@ -64,7 +65,8 @@ class World:
     folder_identity: Callable[[str], str | None]
     """`dev:ino` of a folder, or None when there is none."""
     home: str | None = None
-    secrets: tuple[str, ...] = ()
+    secrets: tuple[Secret, ...] = ()
+    """Known ones beside tokens: the home's keys, provider keys, variables that settings name. See `holdfast.secrecy`."""
     tool_timeout_seconds: float = limits.TOOL_TIMEOUT_SECONDS
     model_times: ModelTimes = field(default_factory=ModelTimes)
     search: Search | None = None

@@ -6,9 +6,11 @@ from typing import Literal
 import msgspec
 
 from holdfast import limits
+from holdfast.errors import Unusable
 from holdfast.ids import delegate_tool_name
 from holdfast.ports.tools import BUILTIN_TOOLS
 from holdfast.runtime.world import AgentSpec
+from holdfast.secrecy import SECRET_CHARS_MIN
 from holdfast.session.authority import Audience
 from holdfast.session.compaction import CompactionRules
 from holdfast.session.policy import WAYS, Policy, Rule, Way
@@ -118,8 +120,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def secret_values(self, environment: Mapping[str, str], *, beside: Iterable[str] = ()) -> tuple[str, ...]:
         """What may appear nowhere: the values of the variables that settings name, and of those `beside`."""
+        if short := self.short_secrets(environment):
+            raise Unusable(
+                f"holdfast.toml: {short[0]}", code="settings", hint="`holdfast config check` lists all; give it a longer value, or name it no more"
+            )
         names = dict.fromkeys((*self.secret_names, *beside))
         return tuple(environment[name] for name in names if environment.get(name))
+
+    def short_secrets(self, environment: Mapping[str, str]) -> tuple[str, ...]:
+        """
+        Variables that `secrets.env` names and whose values are too short to be found in a text, as sentences without the values.
+
+        >>> Settings(secret_names=("PIN",)).short_secrets({"PIN": "1234"})
+        ("[secrets] env names PIN, whose value has 4 characters; a secret has at least 8",)
+        """
+        return tuple(
+            f"[secrets] env names {name}, whose value has {len(value)} characters; a secret has at least {SECRET_CHARS_MIN}"
+            for name in self.secret_names
+            if 0 < len(value := environment.get(name, "")) < SECRET_CHARS_MIN
+        )
 
     def unknown_tools(self, known: Iterable[str]) -> tuple[str, ...]:
         """

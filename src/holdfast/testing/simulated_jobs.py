@@ -15,6 +15,7 @@ from holdfast.adapters.tools.python import PythonTool
 from holdfast.ids import CallId, InstanceId, JobId
 from holdfast.ports.jobs import JobKey, JobLeft, JobSeen
 from holdfast.ports.tools import CannotBind, Prepared, PreparedJob, ProcessFacts, Scene, ToolCall, ToolReturned
+from holdfast.secrecy import Secret
 from holdfast.session.plan import Binding, ToolDefinition
 from holdfast.testing.simulated_ports import Chaos
 
@@ -142,7 +143,7 @@ class SimulatedJobs:
         """A simulated report is not bytes that somebody could forge: whether it is genuine is known here."""
         return JobKey(1, f"{instance}/{job}".encode())
 
-    async def look(self, job: JobId, process: ProcessFacts, *, instance: InstanceId, secrets: tuple[str, ...]) -> JobSeen:
+    async def look(self, job: JobId, process: ProcessFacts, *, instance: InstanceId, secrets: tuple[Secret, ...]) -> JobSeen:
         del instance, secrets
         await self._chaos.dawdle(1, 0.2)
         self._check_alive()

@@ -230,16 +230,6 @@ async def test_a_stream_goes_on_only_while_its_token_lives_as_it_was() -> None:
     assert told.value.code == "unknown"
 
 
-@in_loop
-async def test_a_text_with_a_token_of_ours_in_it_is_recognised() -> None:
-    book = book_of()
-    token = await add(book)
-    assert await book.holds_token(f"use {token}!")
-    assert await book.holds_token(f"hf_{'x' * 43} {token}")
-    assert not await book.holds_token(f"hf_{'x' * 43} {digest_of(token)}")
-    assert not await book.holds_token(token.removeprefix("hf_"))
-
-
 # --- one-time codes of the page
 
 

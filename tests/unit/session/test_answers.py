@@ -95,6 +95,30 @@ def test_arguments_go_with_an_edit_and_only_with_it(option: str, arguments: str 
     assert refusal.code == "option_unavailable"
 
 
+@pytest.mark.parametrize("option", ["", " ", "yes", "y", "ok", "1", "approve", "APPROVE_ONCE", "approve_once ", "answer", "approve_everything"])
+def test_only_an_option_that_was_offered_decides(option: str) -> None:
+    """P6, at the session: whichever channel an answer comes from, silence and plain words approve nothing."""
+    _, pure, approval = asked()
+    before = len(pure.records)
+    refusal = pure.answer(approval, option, "alice").decided[-1].refusal
+    assert refusal is not None
+    assert refusal.code == "option_unavailable"
+    assert len(pure.records) == before
+
+
+@pytest.mark.parametrize("words", [None, "", " ", "\n\t"])
+def test_a_question_is_not_answered_by_silence(words: str | None) -> None:
+    """P6: `answer` needs words."""
+    teller = Teller()
+    teller.tell(["submit x", "go", """calls 'ask_person {"question":"which?"}'""", "go"])
+    pure, approval = teller.pure, next(iter(teller.pure.state.approvals))
+    before = len(pure.records)
+    refusal = pure.answer(approval, "answer", "alice", reason=words).decided[-1].refusal
+    assert refusal is not None
+    assert refusal.code == "option_unavailable"
+    assert len(pure.records) == before
+
+
 def test_an_approval_for_once_names_no_grant() -> None:
     """36b: only an answer that should leave a grant behind is bound to one."""
     _, pure, approval = asked()

@@ -24,7 +24,7 @@ from blake3 import blake3
 from holdfast import limits
 from holdfast.errors import NotSaved, Refused
 from holdfast.ids import short_digest
-from holdfast.ports.memory import CannotRecall, Found, MemoryRow
+from holdfast.ports.memory import CannotRecall, Found, MemoryRow, refuse_secret_item
 from holdfast.session.authority import Audience
 from holdfast.session.memory import Circle, MemoryItem, words_of
 
@@ -78,6 +78,7 @@ class SqliteMemory:
     # --- writing
 
     def add(self, item: MemoryItem) -> bool:
+        refuse_secret_item(item)
         with self._writing() as db:
             if db.execute("SELECT 1 FROM items WHERE id = ?", (item.id,)).fetchall():
                 return False

@@ -10,6 +10,7 @@ from holdfast.adapters.files.paths import create_exclusively, create_whole, make
 from holdfast.adapters.files.session_files import SessionFiles
 from holdfast.errors import BrokenChain, Refused
 from holdfast.limits import TOOL_OUTPUT_KEPT_BYTES
+from holdfast.secrecy import known
 
 OUTPUTS = "outputs"
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
@@ -17,6 +18,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 def keep(files: SessionFiles, data: bytes) -> str:
     """Durable when it returns; the same bytes are kept once."""
+    data = known().hidden_bytes(data)
     if len(data) > TOOL_OUTPUT_KEPT_BYTES:
         raise Refused(f"an output of {len(data)} bytes is too large", code="too_large", hint=f"at most {TOOL_OUTPUT_KEPT_BYTES} are kept")
     digest = blake3(data).hexdigest()

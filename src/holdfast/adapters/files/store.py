@@ -41,6 +41,7 @@ from holdfast.limits import LOCK_WAIT_SECONDS, SEGMENT_BYTES
 from holdfast.ports.clock import Clock
 from holdfast.ports.jobs import JobKey
 from holdfast.ports.snapshots import Snapshot
+from holdfast.secrecy import forget, learn
 from holdfast.session.home_events import SessionCreated, SessionSealed
 
 T = TypeVar("T")
@@ -71,6 +72,7 @@ class FileStore:
         self.check_alive, self.seal_mark, self.seal, self.is_lost = own.check_alive, own.seal_mark, own.seal, own.is_lost
         self._lives = Lives(self, self._files, own, keys)
         self._derived = DerivedKeys(keys, own.generation)
+        learn(self, self.key_bytes())
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
@@ -208,6 +210,7 @@ class FileStore:
             lane.files.close()
         self._files.close()
         os.close(self._home)
+        forget(self)
 
     # --- looking after a home ----------------------------------------------------------------------------------------
 
@@ -254,7 +257,9 @@ class FileStore:
 
     async def rotate_keys(self, *, by: str) -> int:
         """A new key generation, for every segment that is opened from now on."""
-        return await self.in_thread(lambda: self._lives.rotate_keys(by=by))
+        generation = await self.in_thread(lambda: self._lives.rotate_keys(by=by))
+        learn(self, self.key_bytes())
+        return generation
 
     async def backup(self, target: Path) -> tuple[SessionId, ...]:
         """Copy the home, as of now, to a folder that is not there yet; returns the sessions in it. Others go on writing meanwhile."""
@@ -286,6 +291,10 @@ class FileStore:
     def generation(self) -> int:
         """The key generation of new segments."""
         return self._own.generation()
+
+    def key_bytes(self) -> tuple[bytes, ...]:
+        """The keys themselves, which are known secrets: no record and no answer may hold them."""
+        return tuple(self._keys.values())
 
     def index_keys(self) -> tuple[bytes, ...]:
         """What the rows of the home's caches are MACed with, the newest first."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from holdfast.ids import CallId, InstanceId, JobId
 from holdfast.ports.jobs import JobKey, JobLeft, JobSeen
 from holdfast.ports.tools import ProcessFacts
+from holdfast.secrecy import Secret
 
 _THIS_PROGRAM = ProcessFacts(boot_id="memory", group=0, start_time=0)
 
@@ -20,7 +21,7 @@ class InMemoryJobs:
         del instance, job
         return None
 
-    async def look(self, job: JobId, process: ProcessFacts, *, instance: InstanceId, secrets: tuple[str, ...]) -> JobSeen:
+    async def look(self, job: JobId, process: ProcessFacts, *, instance: InstanceId, secrets: tuple[Secret, ...]) -> JobSeen:
         del job, process, instance, secrets
         return JobSeen(state="gone")
 

@@ -16,6 +16,7 @@ from holdfast.adapters.inmemory.disk import Crashed, Life
 from holdfast.errors import BrokenChain, InDoubt, InvariantBroken, Refused, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Appended, Check, Decide, Head, Record, SealMark
+from holdfast.secrecy import known
 
 if TYPE_CHECKING:
     from holdfast.adapters.inmemory.store import InMemoryStore
@@ -204,6 +205,7 @@ class InMemoryJournal:
 
     async def keep_output(self, data: bytes) -> str:
         self._check_usable()
+        data = known().hidden_bytes(data)
         digest = blake3(data).hexdigest()
         self._life.outputs[digest] = data
         return digest

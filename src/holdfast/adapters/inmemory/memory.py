@@ -9,7 +9,7 @@ from holdfast import limits
 from holdfast.adapters.inmemory.disk import HOME, InMemoryDisk
 from holdfast.errors import Refused
 from holdfast.ids import InstanceId
-from holdfast.ports.memory import Found, MemoryRow
+from holdfast.ports.memory import Found, MemoryRow, refuse_secret_item
 from holdfast.session.memory import Circle, MemoryItem, may_see, words_of
 
 _decode = msgspec.json.Decoder(MemoryItem).decode
@@ -26,6 +26,7 @@ class InMemoryMemory:
         return not self._rows
 
     def add(self, item: MemoryItem) -> bool:
+        refuse_secret_item(item)
         if item.id in self._rows:
             return False
         if sum(row.item is not None and row.item.boundary == item.boundary for row in self.rows()) >= limits.MEMORY_ITEMS_PER_BOUNDARY_MAX:

@@ -14,6 +14,7 @@ from holdfast.adapters.tools.output import refuse_secrets, returned_text
 from holdfast.adapters.tools.threads import THREADS
 from holdfast.errors import InvariantBroken
 from holdfast.ports.tools import CannotBind, OnOutput, Prepared, ProcessFacts, Scene, ToolReturned
+from holdfast.secrecy import Secret
 from holdfast.session.plan import Binding, Contract, ToolDefinition, ToolKind
 
 Values = Mapping[str, Any]
@@ -78,7 +79,7 @@ class Builtin:
 class _PreparedWork:
     process: ProcessFacts | None = None
 
-    def __init__(self, work: Callable[[], str], *, secrets: tuple[str, ...]) -> None:
+    def __init__(self, work: Callable[[], str], *, secrets: tuple[Secret, ...]) -> None:
         self._work = work
         self._secrets = secrets
         self._spent = False  # set by the first go or abandon

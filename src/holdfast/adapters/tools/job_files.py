@@ -24,6 +24,7 @@ from holdfast.adapters.tools.threads import THREADS
 from holdfast.ids import CallId, InstanceId, JobId, job_id
 from holdfast.ports.jobs import JobKey, JobLeft, JobSeen
 from holdfast.ports.tools import ProcessFacts
+from holdfast.secrecy import Secret
 
 JOBS = "jobs"
 _FOLDER = re.compile(r"(j-[a-z2-7]{26})\.\d+\.\d+\Z")
@@ -60,10 +61,10 @@ class JobFiles:
     def key_of(self, instance: InstanceId, job: JobId) -> JobKey | None:
         return self._keys(instance, job, None)
 
-    async def look(self, job: JobId, process: ProcessFacts, *, instance: InstanceId, secrets: tuple[str, ...]) -> JobSeen:
+    async def look(self, job: JobId, process: ProcessFacts, *, instance: InstanceId, secrets: tuple[Secret, ...]) -> JobSeen:
         return await THREADS.run(lambda: self._look(job, process, instance, secrets))
 
-    def _look(self, job: JobId, process: ProcessFacts, instance: InstanceId, secrets: tuple[str, ...]) -> JobSeen:
+    def _look(self, job: JobId, process: ProcessFacts, instance: InstanceId, secrets: tuple[Secret, ...]) -> JobSeen:
         """The report first, then whether the supervisor lives, then the report again: it may have been left in between."""
         report = self._report(job, process, instance)
         if report is None:

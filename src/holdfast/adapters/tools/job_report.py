@@ -15,6 +15,7 @@ from holdfast.adapters.tools.output import Output, left_behind
 from holdfast.adapters.tools.supervise import mac_of, new_digest
 from holdfast.ids import JobId
 from holdfast.ports.tools import ProcessFacts, ToolReturned
+from holdfast.secrecy import Secret
 
 REPORT_BYTES_MAX = 16 * 1024
 _CUT_OFF = (128 + 15, 128 + 9)  # how bubblewrap, and a shell, tell of a child that a signal ended
@@ -83,7 +84,7 @@ def is_as_reported(output: bytes, report: Report) -> bool:
     return len(output) == report.kept and hmac.compare_digest(digest.hexdigest(), report.digest)
 
 
-def returned_by(report: Report, output: bytes, secrets: tuple[str, ...]) -> ToolReturned:
+def returned_by(report: Report, output: bytes, secrets: tuple[Secret, ...]) -> ToolReturned:
     """The result of a job whose report and output are verified."""
     if report.failed:
         return ToolReturned(outcome="error", text=f"nothing was run: {report.failed}")

@@ -1,7 +1,7 @@
 """
 What a tool said, within bounds: all of it up to what is kept, head and tail of it for the model, no secret in either.
 
-Bytes come in as they are read. A secret may be cut by a read's end, so the last few bytes are held back until more come.
+Bytes come in as they are read. A secret may be cut by the end of a read, so a possible beginning is held back until more come.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,27 +10,16 @@ import msgspec
 
 from holdfast import limits
 from holdfast.ports.tools import CannotBind, OnOutput, ToolReturned
+from holdfast.secrecy import Secret, StreamedBytes, secrecy_of
 from holdfast.session.rendering import render
 
-_HIDDEN = b"[secret]"
 _LEFT_NAMES_SHOWN = 5
-_SECRET_CHARS_MIN = 6  # shorter values are words: hiding them would mangle everything
 
 
-def usable_secrets(secrets: tuple[str, ...]) -> tuple[bytes, ...]:
-    """Longest first, so that one that contains another is hidden whole. A variable need not hold text: its bytes are what a command prints."""
-    return tuple(
-        sorted({one.encode("utf-8", "surrogateescape") for one in secrets if len(one) >= _SECRET_CHARS_MIN}, key=lambda one: (-len(one), one))
-    )
-
-
-def refuse_secrets(arguments: bytes, secrets: tuple[str, ...]) -> None:
-    """Raises CannotBind if a call's arguments hold a secret, as written or as they read once decoded."""
-    known = usable_secrets(secrets)
-    if not known:
-        return
-    texts = [arguments, *(text.encode() for text in _strings(msgspec.json.decode(arguments)))]
-    if any(one in text for one in known for text in texts):
+def refuse_secrets(arguments: bytes, secrets: tuple[Secret, ...]) -> None:
+    """Raise CannotBind if a call's arguments hold a secret, as written or as they read once decoded; keys count too."""
+    secrecy = secrecy_of(secrets)
+    if secrecy.holds(arguments) or any(secrecy.holds(text) for text in _strings(msgspec.json.decode(arguments))):
         raise CannotBind("the arguments hold a secret", code="secret")
 
 
@@ -49,31 +38,19 @@ def _strings(value: object) -> Iterator[str]:
 class Output:
     """Collects one run's output. `on_output` hears what is kept, with secrets hidden."""
 
-    def __init__(self, *, secrets: tuple[str, ...], on_output: OnOutput) -> None:
-        self._secrets = usable_secrets(secrets)
-        self._held_back_max = max((len(one) for one in self._secrets), default=1) - 1
+    def __init__(self, *, secrets: tuple[Secret, ...], on_output: OnOutput) -> None:
+        self._secrecy = secrecy_of(secrets)
+        self._streamed = StreamedBytes(self._secrecy, self._take)
         self._on_output: Callable[[bytes], None] = on_output
-        self._pending = b""
         self._kept = bytearray()
         self._tail = bytearray()
         self._total = 0  # bytes after hiding
 
     def feed(self, chunk: bytes) -> None:
-        data = _hide(self._pending + chunk, self._secrets)
-        cut = self._safe_length(data)
-        self._pending = data[cut:]
-        self._take(data[:cut])
+        self._streamed.hear(chunk)
 
     def close(self) -> None:
-        data, self._pending = self._pending, b""
-        self._take(_hide(data, self._secrets))
-
-    def _safe_length(self, data: bytes) -> int:
-        """Up to where no secret can have begun that is not yet whole."""
-        for start in range(max(0, len(data) - self._held_back_max), len(data)):
-            if any(one.startswith(data[start:]) for one in self._secrets):
-                return start
-        return len(data)
+        self._streamed.end()
 
     def _take(self, data: bytes) -> None:
         if not data:
@@ -94,14 +71,14 @@ class Output:
         """(what the model sees with `ending` last, the whole if that is shortened)."""
         budget = limits.TOOL_OUTPUT_VIEW_BYTES - len(ending.encode()) - 2
         if self._total <= budget:
-            whole = _text(bytes(self._kept))
+            whole = self._secrecy.hidden(_text(bytes(self._kept)))
             if len(whole.encode()) <= budget:
                 return _joined(whole, ending), None
         note = f"\n[... of {self._total} bytes only the beginning and the end are shown ...]\n"
         half = (budget - len(note)) // 2
         head = _cut(_text(bytes(self._kept[:half])), half)
         tail = _cut_front(_text(bytes(self._tail[-half:])), half)
-        return _joined(head + note + tail, ending), bytes(self._kept)
+        return self._secrecy.hidden(_joined(head + note + tail, ending)), self._secrecy.hidden_bytes(bytes(self._kept))
 
 
 def left_behind(count: int, names: Sequence[str]) -> list[str]:
@@ -114,7 +91,7 @@ def left_behind(count: int, names: Sequence[str]) -> list[str]:
     return [f"[ended with it: {count} that it had left behind{which}]"]
 
 
-def returned_text(text: str, *, outcome: str, secrets: tuple[str, ...]) -> ToolReturned:
+def returned_text(text: str, *, outcome: str, secrets: tuple[Secret, ...]) -> ToolReturned:
     """A result that is there as a whole."""
     output = Output(secrets=secrets, on_output=lambda _: None)
     output.feed(text.encode(errors="replace"))
@@ -123,12 +100,6 @@ def returned_text(text: str, *, outcome: str, secrets: tuple[str, ...]) -> ToolR
     if outcome == "error":
         return ToolReturned(outcome="error", text=shown, full=full)
     return ToolReturned(outcome="ok", text=shown, full=full)
-
-
-def _hide(data: bytes, secrets: tuple[bytes, ...]) -> bytes:
-    for one in secrets:
-        data = data.replace(one, _HIDDEN)
-    return data
 
 
 def _text(raw: bytes) -> str:

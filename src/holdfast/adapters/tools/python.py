@@ -24,6 +24,7 @@ from holdfast.adapters.tools.signature import code_digest, parameters_of
 from holdfast.adapters.tools.threads import OwnedThreads
 from holdfast.errors import InvariantBroken, Unusable
 from holdfast.ports.tools import CannotBind, InvalidArguments, OnOutput, Prepared, ProcessFacts, Scene, ToolCall, ToolReturned
+from holdfast.secrecy import Secret
 from holdfast.session.plan import Binding, Contract, ToolDefinition
 from holdfast.session.rendering import framed, render, render_argument
 
@@ -138,7 +139,7 @@ class PythonTool(Generic[_P, _R]):
 class _PreparedFunction:
     process: ProcessFacts | None = None
 
-    def __init__(self, function: Callable[..., Any], values: dict[str, Any], *, secrets: tuple[str, ...], timeout_seconds: float | None) -> None:
+    def __init__(self, function: Callable[..., Any], values: dict[str, Any], *, secrets: tuple[Secret, ...], timeout_seconds: float | None) -> None:
         self._function = function
         self._values = values
         self._secrets = secrets

@@ -11,6 +11,7 @@ from holdfast.cli.options import Options, command, options_of
 from holdfast.cli.output import encoded
 from holdfast.cli.running import looking_service, run
 from holdfast.cli.sessions import unknown
+from holdfast.cli.terminal import printable
 from holdfast.errors import Unusable
 
 
@@ -56,10 +57,10 @@ async def _export(options: Options, session: str, output: str | None, markdown: 
 
 
 def _printed(options: Options, session: str, markdown: str, output: str | None) -> bytes:
-    """With --json, stdout is JSON: the text is a field there. A file holds it as it is."""
+    """With --json, stdout is JSON: the text is a field there. A file is printed some day, so it holds nothing that a terminal obeys either."""
     if options.out.json and output is None:
         return (encoded({"session": session, "markdown": markdown}) + "\n").encode()
-    return markdown.encode()
+    return printable(markdown).encode()
 
 
 def _write(options: Options, data: Iterable[bytes], output: str | None) -> None:

@@ -1,0 +1,288 @@
+"""
+Known secrets, found in any text (S1): tokens and codes by their form, other secrets by their value.
+
+Each is found as written, with JSON escapes, wrapped over lines, percent-encoded, in base64 (three alignments, both alphabets) and in hex.
+Other encodings, compression, encryption and a secret in several parts are not found.
+
+`learn` tells this process of secrets. The journal refuses every record that holds one (`check_draft`), so that no way in can miss the check.
+"""
+
+import base64
+import re
+import threading
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+import msgspec
+
+from holdfast import token_form
+
+HIDDEN = "[secret]"
+SECRET_CHARS_MIN = 8  # shorter values are words, and hiding them would mangle every text
+
+Secret = str | bytes
+_HIDDEN = HIDDEN.encode()
+_CODED = re.compile(rb"%([0-9A-Fa-f]{2})|\\+u00([0-9A-Fa-f]{2})")
+_DROPPED = b"\\\r\n\t"
+_PIECES = re.compile(rb"%([0-9A-Fa-f]{2})|\\+u00([0-9A-Fa-f]{2})|\\+[nrt]|[\\\r\n\t]")
+_CUT_CODE = re.compile(rb"(?:%[0-9A-Fa-f]?|\\+(?:u0{0,2}[0-9A-Fa-f]?)?)\Z")
+_SHORT_LINE = re.compile(rb"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_=-]{0,39}[\r\n]+\Z")
+_FEW = 8
+_STANDARD = bytes.maketrans(b"-_", b"+/")
+_BASE64 = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
+_PADDING = ord("=")
+_CODE_BYTES_MAX = 6  # of one byte: \u00XX
+
+
+class Secrecy:
+    """One set of secrets, compiled. Made by `secrecy_of`."""
+
+    def __init__(self, secrets: tuple[Secret, ...]) -> None:
+        raw = {form for each in secrets for form in _written(each) if len(form) >= SECRET_CHARS_MIN}
+        # Longest first, so that one that contains another is hidden whole.
+        self._raw = sorted(raw, key=lambda each: (-len(each), each))
+        normal = {_normal(each) for each in raw}
+        self._normal = sorted((each for each in normal if len(each) >= SECRET_CHARS_MIN), key=lambda each: (-len(each), each))
+        self._base64 = [core for each in raw for core in _base64_cores(each)]
+        self._hex = [each.hex().encode() for each in raw]
+        longest = max([token_form.TOKEN_CHARS, *map(len, raw)])
+        self._window = 2 * _CODE_BYTES_MAX * longest
+
+    def holds(self, text: str | bytes) -> bool:
+        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        if any(each in data for each in self._raw) or any(token_form.spans_as_written(data)):
+            return True
+        return any(True for _ in self._normal_spans(_normal(data)))
+
+    def _normal_spans(self, normal: bytes) -> Iterator[tuple[int, int]]:
+        """In a text without escapes and line ends."""
+        yield from _spans(self._normal, normal)
+        yield from token_form.spans_as_written(normal)
+        standard = normal.translate(_STANDARD)
+        for span in (*_spans(self._base64, standard), *token_form.spans_in_base64(standard)):
+            yield _widened(span, standard)
+        lower = normal.lower()
+        yield from _spans(self._hex, lower)
+        yield from token_form.spans_in_hex(lower)
+
+    def hidden(self, text: str) -> str:
+        """
+        >>> secrecy_of(("correct horse",)).hidden("it is correct horse, or Y29ycmVjdCBob3JzZQ==")
+        'it is [secret], or [secret]'
+        """
+        return self.hidden_bytes(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass") if self.holds(text) else text
+
+    def hidden_bytes(self, data: bytes) -> bytes:
+        if not self.holds(data):
+            return data
+        normal, origins = _normal_with_origins(data)
+        spans = [*_spans(self._raw, data), *token_form.spans_as_written(data)]
+        spans += [(origins[start], origins[end]) for start, end in self._normal_spans(normal)]
+        shown = _without(data, spans)
+        return shown if not self.holds(shown) else _HIDDEN  # escapes within escapes: nothing of it can be shown
+
+    def hidden_json(self, body: bytes) -> bytes:
+        """The same for one JSON object, whose strings are judged one by one, keys included: what comes back is JSON."""
+        if not self.holds(body):
+            return body
+        return msgspec.json.encode(self._hidden_value(msgspec.json.decode(body)))
+
+    def _hidden_value(self, value: object) -> object:
+        match value:
+            case str():
+                return self.hidden(value)
+            case dict():
+                return {self.hidden(str(key)): self._hidden_value(each) for key, each in value.items()}
+            case list():
+                return [self._hidden_value(each) for each in value]
+            case _:
+                return value
+
+    def streamed(self, on_text: Callable[[str], None]) -> "StreamedText":
+        return StreamedText(self, on_text)
+
+    def safe_length(self, data: bytes) -> int:
+        """Up to where no secret can have begun that is not yet whole."""
+        tail = data[-self._window :]
+        cut = _CUT_CODE.search(tail)
+        whole = tail[: cut.start()] if cut is not None else tail
+        normal, origins = _normal_with_origins(whole)
+        standard, lower = normal.translate(_STANDARD), normal.lower()
+        begun = max(
+            token_form.begun_as_written(normal),
+            token_form.begun_in_base64(standard),
+            token_form.begun_in_hex(lower),
+            _begun(self._normal, normal),
+            _begun(self._base64, standard),
+            _begun(self._hex, lower),
+        )
+        if begun < _FEW and _SHORT_LINE.search(whole):
+            begun = 0  # a line is shown when it ends: only lines as long as wrapped ones go on in the next
+        begun_raw = _begun(self._raw, tail)
+        start = len(whole) if not begun else origins[len(normal) - begun]
+        return len(data) - len(tail) + min(start, len(tail) - begun_raw)
+
+
+class StreamedText:
+    """Pieces of text on their way to followers. A secret may be cut by the end of a piece, so a possible beginning is held back."""
+
+    def __init__(self, secrecy: Secrecy, on_text: Callable[[str], None]) -> None:
+        self._secrecy = secrecy
+        self._on_text = on_text
+        self._bytes = StreamedBytes(secrecy, self._hear)
+
+    def _hear(self, data: bytes) -> None:
+        self._on_text(data.decode("utf-8", "surrogatepass"))
+
+    def hear(self, piece: str) -> None:
+        self._bytes.hear(piece.encode("utf-8", "surrogatepass"))
+
+    def end(self) -> None:
+        self._bytes.end()
+
+
+class StreamedBytes:
+    """The same for bytes as they are read."""
+
+    def __init__(self, secrecy: Secrecy, on_bytes: Callable[[bytes], None]) -> None:
+        self._secrecy = secrecy
+        self._on_bytes = on_bytes
+        self._held = b""
+
+    def hear(self, piece: bytes) -> None:
+        data = self._secrecy.hidden_bytes(self._held + piece)
+        cut = self._secrecy.safe_length(data)
+        while 0 < cut < len(data) and data[cut] & 0xC0 == 0x80:  # noqa: PLR2004  # the middle of a character
+            cut -= 1
+        self._held = data[cut:]
+        if cut:
+            self._on_bytes(data[:cut])
+
+    def end(self) -> None:
+        """End of stream: send what was held back. It cannot be the start of a secret."""
+        held, self._held = self._held, b""
+        if held:
+            self._on_bytes(self._secrecy.hidden_bytes(held))
+
+
+@lru_cache(maxsize=64)
+def secrecy_of(secrets: tuple[Secret, ...]) -> Secrecy:
+    return Secrecy(secrets)
+
+
+_known: dict[int, tuple[Secret, ...]] = {}
+_changing = threading.Lock()
+_everything = secrecy_of(())
+
+
+def learn(owner: object, secrets: tuple[Secret, ...]) -> None:
+    """From now on until `forget`, no journal of this process takes these. They replace those that the same owner named before."""
+    with _changing:
+        _known[id(owner)] = secrets
+        _compile()
+
+
+def forget(owner: object) -> None:
+    with _changing:
+        if _known.pop(id(owner), None):
+            _compile()
+
+
+def _compile() -> None:
+    global _everything  # noqa: PLW0603  # a process knows one set of secrets
+    _everything = secrecy_of(tuple(dict.fromkeys(each for some in _known.values() for each in some)))
+
+
+def known() -> Secrecy:
+    """Everything that this process knows of."""
+    return _everything
+
+
+def _written(secret: Secret) -> tuple[bytes, ...]:
+    """As it is; and for a variable whose bytes are not text: as they read once a program has made text of them."""
+    data = secret.encode("utf-8", "surrogateescape") if isinstance(secret, str) else secret
+    return (data, data.decode("utf-8", "replace").encode()) if isinstance(secret, str) else (data,)
+
+
+def _base64_cores(secret: bytes) -> Iterator[bytes]:
+    """The characters that the secret fills alone, for each place in a group of three bytes."""
+    for before, first in ((0, 0), (1, 2), (2, 3)):
+        yield base64.b64encode(bytes(before) + secret)[first : (before + len(secret)) * 8 // 6]
+
+
+def _normal(data: bytes) -> bytes:
+    r"""
+    Without escapes and line ends.
+
+    >>> _normal(rb"a\"b\u0063%64\ne")
+    b'a"bcde'
+    """
+    if b"%" in data or b"\\u00" in data:
+        data = _CODED.sub(_decoded, data)
+    if b"\\" in data:
+        data = data.replace(b"\\n", b"").replace(b"\\r", b"").replace(b"\\t", b"")
+    return data.translate(None, _DROPPED)
+
+
+def _decoded(found: re.Match[bytes]) -> bytes:
+    return bytes([int(found[1] or found[2], 16)])
+
+
+def _normal_with_origins(data: bytes) -> tuple[bytes, list[int]]:
+    """And where each of its bytes comes from; the last entry is the end of the data."""
+    normal, at = bytearray(), 0
+    origins: list[int] = []
+    for found in _PIECES.finditer(data):
+        normal += data[at : found.start()]
+        origins += range(at, found.start())
+        if (found[1] or found[2]) and (decoded := _decoded(found)) not in _DROPPED:
+            normal += decoded
+            origins.append(found.start())
+        at = found.end()
+    normal += data[at:]
+    origins += range(at, len(data) + 1)
+    return bytes(normal), origins
+
+
+def _spans(needles: list[bytes], data: bytes) -> Iterator[tuple[int, int]]:
+    for each in needles:
+        at = data.find(each)
+        while at >= 0:
+            yield at, at + len(each)
+            at = data.find(each, at + len(each))
+
+
+def _widened(span: tuple[int, int], standard: bytes) -> tuple[int, int]:
+    """A span of base64 with the characters that it shares with its neighbours, and its padding."""
+    start, end = span
+    if start and standard[start - 1] in _BASE64:
+        start -= 1
+    if end < len(standard) and standard[end] in _BASE64:
+        end += 1
+    while end < len(standard) and standard[end] == _PADDING:
+        end += 1
+    return start, end
+
+
+def _without(data: bytes, spans: list[tuple[int, int]]) -> bytes:
+    shown: list[bytes] = []
+    at = 0
+    for start, end in sorted(spans):
+        if start > at or not shown:
+            shown += [data[at:start], _HIDDEN]
+        at = max(at, end)
+    return b"".join([*shown, data[at:]])
+
+
+def _begun(needles: list[bytes], data: bytes) -> int:
+    """How many bytes at the end are the beginning of one of these."""
+    longest = 0
+    for each in needles:
+        window = data[max(len(data) - len(each) + 1, 0) :]
+        at = window.find(each[:1])
+        while 0 <= at < len(window) - longest:
+            if each.startswith(window[at:]):
+                longest = len(window) - at
+                break
+            at = window.find(each[:1], at + 1)
+    return longest

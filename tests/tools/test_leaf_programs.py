@@ -46,7 +46,7 @@ def test_each_can_be_remembered_where_its_program_is_installed(place: Any, encod
     words = [each.words[0].text or "" for each in read_command(command).subcommands]
     installed = all(word in BUILTINS or shutil.which(word, path="/usr/bin:/bin") for word in words)
     binding = shell.bind(shell.validate(encode(command=command)), place.scene())
-    assert binding.readable == installed
+    assert binding.memorable == installed
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")

@@ -141,7 +141,7 @@ def test_each_way_is_bound_or_declared_and_never_both(place: Any, encode: Any, w
     assert (DECLARED in binding.display) == (WAYS[way] == "declared"), binding.display
     if WAYS[way] == "bound":
         assert BOUND in binding.display
-    assert not binding.readable
+    assert not binding.memorable
 
 
 @pytest.mark.parametrize("way", BOUND_WAYS)

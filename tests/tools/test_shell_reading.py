@@ -79,7 +79,7 @@ UNREADABLE = [
 @pytest.mark.parametrize("command", READABLE)
 def test_plain_commands_can_be_covered(place: Any, encode: Any, command: str) -> None:
     shell = Shell()
-    assert shell.bind(shell.validate(encode(command=command)), place.scene()).readable
+    assert shell.bind(shell.validate(encode(command=command)), place.scene()).memorable
 
 
 @pytest.mark.parametrize("command", UNREADABLE)
@@ -88,7 +88,7 @@ def test_what_may_do_something_else_next_time_is_never_covered(place: Any, encod
     (place.workspace / "build.sh").chmod(0o755)
     shell = Shell()
     if command:
-        assert not shell.bind(shell.validate(encode(command=command)), place.scene()).readable
+        assert not shell.bind(shell.validate(encode(command=command)), place.scene()).memorable
     else:
         assert read_command(command).unreadable
 
@@ -102,7 +102,7 @@ def test_more_than_fifty_commands_are_not_read(joint: str) -> None:
 def test_a_program_by_another_name_is_still_that_program(place: Any, encode: Any) -> None:
     (place.workspace / "harmless").symlink_to("/bin/bash")
     shell = Shell()
-    assert not shell.bind(shell.validate(encode(command=f"{place.workspace}/harmless x")), place.scene()).readable
+    assert not shell.bind(shell.validate(encode(command=f"{place.workspace}/harmless x")), place.scene()).memorable
 
 
 def test_deep_nesting_is_read_without_recursion() -> None:

@@ -55,8 +55,10 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     level: Level | None = None  # None: not a command, but code of the embedding program
     network: bool = False  # a command that reaches the network
     reach: Reach = "none"  # whether it touches paths, and whether any lies outside the workspace
-    readable: bool = True  # False: not a command of leaf programs only: once, edit, deny
-    memorable: bool = True  # False: it may be approved once, and never be remembered, such as a write to a file that programs run
+    readable: bool = True  # False: text that can't be read for sure, such as a substitution: it deserves a second look
+    memorable: bool = (
+        True  # False: it may be approved once, and never be remembered: a command that is not of leaf programs, a write to a file that programs run
+    )
     path: str | None = None  # for file tools: the resolved path
     warnings: tuple[str, ...] = ()  # look-alike characters and the like, shown above the plan
 

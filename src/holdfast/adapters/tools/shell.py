@@ -145,7 +145,8 @@ class Shell:
             level=confinement.level,
             network=network and self._network == "ask",
             reach=place.reach,
-            readable=why_not_remembered(reading, programs, interpreter=interpreter.found, search_path=self._search_path) is None,
+            readable=reading.unreadable is None,
+            memorable=why_not_remembered(reading, programs, interpreter=interpreter.found, search_path=self._search_path) is None,
             path=place.path,
             warnings=(*folder.warnings, *shown.warnings),
         )

@@ -61,7 +61,7 @@ lint: $(VENV)/.test  ## format, style, direction of imports
 	@$(BIN)/lint-imports --no-cache --no-logo
 
 types: $(VENV)/.test  ## mypy on the sources; the public API as two type checkers see it
-	@$(BIN)/mypy src $(wildcard tests/typing)
+	@$(BIN)/mypy src proof $(wildcard tests/typing)
 	@test ! -d tests/typing || $(BIN)/basedpyright
 
 bench: $(VENV)/.test  ## our numbers against the disk's, as ratios of one run
@@ -73,18 +73,18 @@ bench-peers: $(VENV)/.test $(PEERS)/.made  ## the same work done by what people 
 	@$(BIN)/python -m bench.peers --python $(PEERS)/bin/python $(ARGS)
 
 simulate: $(VENV)/.test  ## seeded faults without end; ARGS="--seed N" repeats one
-	$(call written,src/holdfast/testing/simulate.py)
-	@$(BIN)/python -m holdfast.testing.simulate $(ARGS)
+	$(call written,proof/simulation/__main__.py)
+	@$(BIN)/python -m proof.simulation $(ARGS)
 
 fuzz: $(VENV)/.fuzz  ## every parser, guided by coverage, a minute each; ARGS="http --seconds 3600" for one of them, longer
-	@$(BIN)/python -m holdfast.testing.fuzzing $(ARGS)
+	@$(BIN)/python -m proof.fuzz $(ARGS)
 
 mutate: $(VENV)/.test  ## mutants of what must not be wrong, and which of them no test notices; ARGS="--count 300"
-	@$(BIN)/python -m holdfast.testing.mutation $(ARGS)
+	@$(BIN)/python -m proof.mutation $(ARGS)
 
 clean:  ## remove what the other targets made
 	@rm -rf $(VENV) $(PEERS) $(LOCKING) .fuzz build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@find src tests bench proof -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 	@rm -rf src/*.egg-info
 
 # --- environments -------------------------------------------------------------------------------------------------

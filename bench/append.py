@@ -4,7 +4,7 @@ import asyncio
 
 from bench.ground import Ground, RawFile, Row, Times, compared, timed
 from bench.journals import LINE_BYTES, new_journal, one, open_store
-from holdfast.adapters.files.journal import FileJournal
+from holdfast.adapters.files.session.journal import FileJournal
 
 PART = "append"
 GOAL = 1.3

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.ground import Ground, RawFile, Row, compared, python
 from bench.journals import LINE_BYTES, new_journal, one, open_store
-from holdfast.adapters.files.journal import FileJournal
+from holdfast.adapters.files.session.journal import FileJournal
 from holdfast.ids import SessionId
 
 PART = "many at once"

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 
 import msgspec
+from proof.scenarios.pure_session import LIFE, SESSION, Stored
+from proof.scenarios.teller import Teller
 
 from holdfast.session.codec import EVENT_TYPES, decode
-from holdfast.session.evolve import fold, initial
-from holdfast.testing.pure_session import LIFE, SESSION, Stored
-from holdfast.testing.scenarios import Teller
+from holdfast.session.evolve.fold import fold, initial
 
 TURNS = 400
 RATIO_WANTED = 150_000 / 700_000

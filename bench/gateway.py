@@ -25,10 +25,10 @@ import httpx
 from bench.asking import Asker, asking, request_text
 from bench.ground import Ground, RawFile, Row, Syncs, Times, compared, counting_syncs, timed, told
 from bench.journals import LINE_BYTES
-from holdfast.gateway.context import GatewaySettings
-from holdfast.gateway.serving import Serving, allow_many_files, open_serving
-from holdfast.gateway.tokens import TokenBook
-from holdfast.session.authority import Workspace
+from holdfast.gateway.http.context import GatewaySettings
+from holdfast.gateway.server.serve import Serving, allow_many_files, open_serving
+from holdfast.gateway.server.tokens import TokenBook
+from holdfast.session.authority.context import Workspace
 from holdfast.wiring import folder_identity, open_service
 
 PART = "gateway"

@@ -2,8 +2,9 @@
 
 import time
 
+from proof.campaigns.job_storm import storm
+
 from bench.ground import Ground, Row
-from holdfast.testing.job_storm import storm
 
 PART = "jobs"
 JOBS = 1_000

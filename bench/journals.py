@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.adapters.files import FileStore
-from holdfast.adapters.files.journal import FileJournal
+from holdfast.adapters.files.session.journal import FileJournal
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Draft, Section
 

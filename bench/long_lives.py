@@ -17,13 +17,13 @@ import msgspec
 from holdfast.adapters.files import FileStore
 from holdfast.ids import InputId, InstanceId, SessionId, TurnId
 from holdfast.journal.record import Draft
-from holdfast.runtime import ledger as ledgers
-from holdfast.runtime.ledger import Ledger
-from holdfast.session.authority import MessageSource, context_from_source
+from holdfast.runtime.ledger import ledger as ledgers
+from holdfast.runtime.ledger.ledger import Ledger
+from holdfast.session.authority.context import MessageSource, context_from_source
 from holdfast.session.codec import encode
-from holdfast.session.compaction import plan_for_turn, view_tokens
 from holdfast.session.events import Compacted, InputAccepted, ModelAnswered, ModelCallStarted, SessionBorn, SessionEvent, TurnEnded, TurnStarted
-from holdfast.session.messages import Usage
+from holdfast.session.view.compaction import plan_for_turn, view_tokens
+from holdfast.session.view.messages import Usage
 
 SESSION, LIFE = SessionId("bench/long"), InstanceId("abcdefghijklmnopqrstuvwxyz")
 TURNS_PER_SUMMARY = 100
@@ -104,7 +104,7 @@ async def main(records: int) -> None:
 
 def look_for_room() -> None:
     """What a turn with a view of 100 turns pays before each model call, and for a plan."""
-    from holdfast.session.evolve import evolve, initial
+    from holdfast.session.evolve.fold import evolve, initial
 
     state = initial(SESSION, LIFE)
     events = [each for each in story(500) if not isinstance(each, Compacted)]

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from bench.ground import Ground, Row, Times, timed, under
 from holdfast import limits
-from holdfast.adapters.files.memory import SqliteMemory
+from holdfast.adapters.sqlite.memory import SqliteMemory
 from holdfast.ids import CallId, InstanceId, MemoryId, SessionId, TurnId
-from holdfast.session.authority import Audience
-from holdfast.session.memory import Circle, MemoryItem, query_words
+from holdfast.session.authority.context import Audience
+from holdfast.session.features.memory.items import Circle, MemoryItem, query_words
 
 PART = "recall"
 ITEMS = 100_000

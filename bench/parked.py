@@ -16,9 +16,9 @@ from holdfast.ids import SessionId
 from holdfast.limits import KIB, MIB
 from holdfast.ports.model import ModelRequest, OnText
 from holdfast.ports.tools import Tool
+from holdfast.runtime.context import AgentSpec
 from holdfast.runtime.service import Service
-from holdfast.runtime.world import AgentSpec
-from holdfast.session.messages import ModelAnswer, ProposedCall
+from holdfast.session.view.messages import ModelAnswer, ProposedCall
 from holdfast.wiring import open_service
 
 PART = "parked"

@@ -38,12 +38,12 @@ from bench.append import append_soon  # noqa: E402
 from bench.ground import RawFile  # noqa: E402
 from bench.journals import LINE_BYTES, long_journal, new_journal, one, open_store  # noqa: E402
 from bench.turns import SOURCE, Instant, instant_service  # noqa: E402
-from holdfast.adapters.files.journal import FileJournal  # noqa: E402
+from holdfast.adapters.files.session.journal import FileJournal  # noqa: E402
 from holdfast.home import specs_from_agents  # noqa: E402
 from holdfast.ids import ApprovalId, SessionId  # noqa: E402
 from holdfast.ports.model import ModelRequest, OnText  # noqa: E402
-from holdfast.runtime.ledger import Ledger  # noqa: E402
-from holdfast.session.messages import ModelAnswer, ProposedCall, ResultMessage  # noqa: E402
+from holdfast.runtime.ledger.ledger import Ledger  # noqa: E402
+from holdfast.session.view.messages import ModelAnswer, ProposedCall, ResultMessage  # noqa: E402
 from holdfast.wiring import open_service  # noqa: E402
 
 BLOCK = 5

@@ -8,10 +8,10 @@ from blake3 import blake3
 from bench.ground import Ground, Row, Times, compared, in_turns, timed
 from bench.journals import DRAFT, LINE_BYTES, lay_down, new_journal, open_store
 from holdfast.adapters.files import FileStore
-from holdfast.adapters.files.journal import FileJournal
+from holdfast.adapters.files.session.journal import FileJournal
 from holdfast.limits import SEGMENT_BYTES
 from holdfast.ports.journal_store import Check
-from holdfast.runtime.attempt import nothing
+from holdfast.runtime.ledger.attempt import nothing
 
 PART = "reacquire"
 

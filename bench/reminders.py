@@ -11,15 +11,15 @@ from typing import Any
 
 import holdfast
 from bench.ground import Ground, Row, Times, compared, python, resident_bytes, told, under
-from holdfast.gateway.driving import Drives
+from holdfast.gateway.server.drive_scheduler import Drives
 from holdfast.ids import SessionId, reminder_id
 from holdfast.limits import MIB, REMINDERS_PER_SESSION_MAX
-from holdfast.runtime.noting import note
+from holdfast.runtime.reports.index_writer import note
 from holdfast.runtime.service import Service
 from holdfast.session.codec import decode
 from holdfast.session.commands import SetReminder
 from holdfast.session.events import ReminderFired
-from holdfast.session.schedule import Every, Once
+from holdfast.session.features.reminders.schedule import Every, Once
 from holdfast.wiring import open_service
 
 PART = "reminders"

@@ -16,16 +16,17 @@ import msgspec
 from bench.ground import Ground, Row, Times, told, under, without_syncs
 from bench.parked import ONE_PARKED, specs
 from bench.turns import SOURCE
-from holdfast.adapters.files import FileStore, birth
+from holdfast.adapters.files import FileStore
+from holdfast.adapters.files.session import create as birth
 from holdfast.ids import SessionId
 from holdfast.journal.record import Draft
 from holdfast.ports.index import IndexRow
 from holdfast.ports.journal_store import Section
-from holdfast.runtime.minting import new_instance
+from holdfast.runtime.lifecycle.new_instance import new_instance
 from holdfast.runtime.service import Service
 from holdfast.session.codec import encode
 from holdfast.session.events import SessionBorn
-from holdfast.session.home_events import SessionCreated, encode_home_event
+from holdfast.session.home.events import SessionCreated, encode_home_event
 from holdfast.wiring import open_service
 
 PART = "sessions list"

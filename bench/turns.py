@@ -19,7 +19,7 @@ from bench.journals import LINE_BYTES
 from holdfast.home import specs_from_agents
 from holdfast.ports.model import ModelRequest, OnText
 from holdfast.runtime.service import Service
-from holdfast.session.messages import ModelAnswer, ProposedCall, ResultMessage, Usage
+from holdfast.session.view.messages import ModelAnswer, ProposedCall, ResultMessage, Usage
 from holdfast.wiring import open_service
 
 PART = "turn"

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from proof.generated_docs.events import document as events_document
 
-from holdfast.cli.pseudo_terminal import PseudoTerminal
-from holdfast.testing.events_doc import document as events_document
+from holdfast.cli.commands.demo.pseudo_terminal import PseudoTerminal
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -57,7 +57,7 @@ def test_every_promise_is_in_the_failure_model_with_what_falsifies_it() -> None:
 
 
 def names_of_tests() -> set[str]:
-    files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "src/holdfast/testing").glob("*.py")]
+    files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "src/holdfast/testing").rglob("*.py"), *(ROOT / "proof").rglob("*.py")]
     return {name for file in files for name in re.findall(r"def (test_\w+)", file.read_text())}
 
 
@@ -107,7 +107,7 @@ def test_every_code_that_is_raised_is_documented() -> None:
 
 
 def test_every_event_is_documented() -> None:
-    """Regenerate with `python -m holdfast.testing.events_doc > docs/events.md`."""
+    """Regenerate with `python -m proof.generated_docs.events > docs/events.md`."""
     assert (DOCS / "events.md").read_text() == events_document()
 
 

@@ -28,9 +28,9 @@ MODULES = (
     "apsw",
     "holdfast.home",
     "holdfast.adapters.models.catalogue",
-    "holdfast.adapters.models.demo",
+    "holdfast.adapters.models.demo.model",
     "holdfast.adapters.models.script",
-    "holdfast.gateway.serving",
+    "holdfast.gateway.server.serve",
 )
 REQUEST_BYTES_MAX = 1 << 18  # more than a command line may have
 FREE = ("HOLDFAST_", "_HOLDFAST_", "COMP_", "COLUMNS")  # variables that nothing reads before a command runs

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     # Each name as itself, so that type checkers take it for ours to give on; one statement for each module, not one for each name.
     # isort: off
-    from holdfast.adapters.tools.python import tool as tool
+    from holdfast.adapters.tools.python.decorator import tool as tool
     from holdfast.errors import (
         Busy as Busy,
         CannotDrive as CannotDrive,
@@ -41,13 +41,18 @@ if TYPE_CHECKING:
     )
     from holdfast.ports.journal_store import Record as Record
     from holdfast.ports.tools import ToolCall as ToolCall
-    from holdfast.runtime.feed import Delta as Delta, Gap as Gap
-    from holdfast.runtime.foreign import ForeignTurn as ForeignTurn, Gate as Gate
-    from holdfast.session.authority import Audience as Audience, MessageSource as MessageSource, Principal as Principal, Provenance as Provenance
-    from holdfast.session.messages import Quote as Quote, Usage as Usage
+    from holdfast.runtime.streams.feed import Delta as Delta, Gap as Gap
+    from holdfast.runtime.external_loop import ForeignTurn as ForeignTurn, Gate as Gate
+    from holdfast.session.authority.context import (
+        Audience as Audience,
+        MessageSource as MessageSource,
+        Principal as Principal,
+        Provenance as Provenance,
+    )
+    from holdfast.session.view.messages import Quote as Quote, Usage as Usage
     # isort: on
 
-_HOME, _ERRORS, _AUTHORITY = "holdfast.home", "holdfast.errors", "holdfast.session.authority"
+_HOME, _ERRORS, _AUTHORITY = "holdfast.home", "holdfast.errors", "holdfast.session.authority.context"
 _WHERE = {
     "Agent": _HOME,
     "Answer": _HOME,
@@ -55,12 +60,12 @@ _WHERE = {
     "Audience": _AUTHORITY,
     "Busy": _ERRORS,
     "CannotDrive": _ERRORS,
-    "Delta": "holdfast.runtime.feed",
+    "Delta": "holdfast.runtime.streams.feed",
     "Fenced": _ERRORS,
     "Followed": _HOME,
-    "ForeignTurn": "holdfast.runtime.foreign",
-    "Gap": "holdfast.runtime.feed",
-    "Gate": "holdfast.runtime.foreign",
+    "ForeignTurn": "holdfast.runtime.external_loop",
+    "Gap": "holdfast.runtime.streams.feed",
+    "Gate": "holdfast.runtime.external_loop",
     "Grant": _HOME,
     "HoldfastError": _ERRORS,
     "Home": _HOME,
@@ -72,7 +77,7 @@ _WHERE = {
     "NotSaved": _ERRORS,
     "Principal": _AUTHORITY,
     "Provenance": _AUTHORITY,
-    "Quote": "holdfast.session.messages",
+    "Quote": "holdfast.session.view.messages",
     "Record": "holdfast.ports.journal_store",
     "Refused": _ERRORS,
     "Reminder": _HOME,
@@ -83,9 +88,9 @@ _WHERE = {
     "Turn": _HOME,
     "Untrusted": _ERRORS,
     "Unusable": _ERRORS,
-    "Usage": "holdfast.session.messages",
+    "Usage": "holdfast.session.view.messages",
     "open": _HOME,
-    "tool": "holdfast.adapters.tools.python",
+    "tool": "holdfast.adapters.tools.python.decorator",
 }
 __all__ = sorted(_WHERE)  # noqa: PLE0605  # computed from the one list
 __version__ = "0.1.0"

@@ -18,8 +18,8 @@ from typing import Any, Self, TypeVar
 from holdfast import home as _async
 from holdfast.errors import Unusable
 from holdfast.home import Agent, Answer, Approval, Followed, Grant, Job, Reminder, Session, Turn
-from holdfast.runtime.foreign import Ended, ForeignTurn, Gate
-from holdfast.session.authority import MessageSource
+from holdfast.runtime.external_loop import Ended, ForeignTurn, Gate
+from holdfast.session.authority.context import MessageSource
 
 T = TypeVar("T")
 

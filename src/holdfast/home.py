@@ -15,23 +15,23 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from holdfast.argument_checks import a_circle, a_cursor, a_path, a_source, a_workspace, asking, somebody_who_consents, texts
 from holdfast.errors import HoldfastError, NotSaved, Refused, Untrusted, Unusable
-from holdfast.handed_in import a_circle, a_cursor, a_path, a_source, a_workspace, asking, somebody_who_consents, texts
 from holdfast.ids import ApprovalId, GrantId, TurnId
 from holdfast.ports.journal_store import Record
 from holdfast.ports.tools import BUILTIN_TOOLS, Tool
-from holdfast.runtime.awaiting import finish
-from holdfast.runtime.feed import Heard
-from holdfast.runtime.foreign import ForeignTurn
-from holdfast.runtime.grant_reports import GrantReport
-from holdfast.runtime.in_flight import Follower, InFlight
-from holdfast.runtime.job_reports import JobReport
-from holdfast.runtime.job_verbs import cancel_job, list_jobs, show_job
-from holdfast.runtime.reminding import Wanted
-from holdfast.runtime.reports import AnswerReport, ApprovalReport, ErrorReport, ReminderReport, SessionReport, TurnReport
+from holdfast.runtime.cancellation import finish
+from holdfast.runtime.context import AgentSpec
+from holdfast.runtime.external_loop import ForeignTurn
+from holdfast.runtime.jobs.reports import JobReport
+from holdfast.runtime.jobs.verbs import cancel_job, list_jobs, show_job
+from holdfast.runtime.reminders import Wanted
+from holdfast.runtime.reports.grants import GrantReport
+from holdfast.runtime.reports.types import AnswerReport, ApprovalReport, ErrorReport, ReminderReport, SessionReport, TurnReport
 from holdfast.runtime.service import Service
-from holdfast.runtime.world import AgentSpec
-from holdfast.session.authority import MessageSource
+from holdfast.runtime.streams.feed import Heard
+from holdfast.runtime.streams.in_flight import Follower, InFlight
+from holdfast.session.authority.context import MessageSource
 from holdfast.settings.settings import did_you_mean
 from holdfast.settings.values import is_name
 from holdfast.wiring import LazyModels, home_path, open_service

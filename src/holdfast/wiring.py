@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.files import FileStore
-from holdfast.adapters.files.index import SqliteIndex
-from holdfast.adapters.files.memory import NAME as MEMORY
-from holdfast.adapters.files.memory import SqliteMemory
 from holdfast.adapters.files.notify import FileNotifier
-from holdfast.adapters.files.search import SqliteSearch
+from holdfast.adapters.sqlite.index import SqliteIndex
+from holdfast.adapters.sqlite.memory import NAME as MEMORY
+from holdfast.adapters.sqlite.memory import SqliteMemory
+from holdfast.adapters.sqlite.search import SqliteSearch
 from holdfast.adapters.zones import find_zone
 from holdfast.errors import Refused, Unusable
 from holdfast.ids import CallId, SessionId
@@ -26,18 +26,18 @@ from holdfast.ports.delivery import Channel
 from holdfast.ports.memory import Memory
 from holdfast.ports.model import Model
 from holdfast.ports.tools import ProcessFacts, Tool
-from holdfast.runtime.world import AgentSpec, World
+from holdfast.runtime.context import AgentSpec, World
 from holdfast.settings import Settings, SettingsSource
 from holdfast.settings.settings import did_you_mean
 from holdfast.settings.values import DELEGATE_NAME_HINT, is_delegate_name
 
 if TYPE_CHECKING:
     from holdfast.adapters.models.catalogue import Catalogue
-    from holdfast.adapters.tools.program import Program
-    from holdfast.adapters.tools.spare import SpareLauncher
-    from holdfast.adapters.tools.toolbox import Toolbox
-    from holdfast.runtime.home_authority import Dropped, Keep
-    from holdfast.runtime.pruning import Old
+    from holdfast.adapters.tools.registry import Toolbox
+    from holdfast.adapters.tools.shell.spare import SpareLauncher
+    from holdfast.adapters.tools.user_program import Program
+    from holdfast.runtime.ledger.home_authority import Dropped, Keep
+    from holdfast.runtime.lifecycle.prune import Old
     from holdfast.runtime.service import Service
 
 HOME_VARIABLE = "HOLDFAST_HOME"
@@ -143,10 +143,10 @@ class LazyTools:
 
     def _filled(self) -> "Toolbox":
         if self._box is None:
-            from holdfast.adapters.tools.delegates import delegate_tool
-            from holdfast.adapters.tools.shell import Shell
-            from holdfast.adapters.tools.spare import SpareLauncher
-            from holdfast.adapters.tools.toolbox import Toolbox, builtin_tools
+            from holdfast.adapters.tools.builtin.delegates import delegate_tool
+            from holdfast.adapters.tools.registry import Toolbox, builtin_tools
+            from holdfast.adapters.tools.shell.shell import Shell
+            from holdfast.adapters.tools.shell.spare import SpareLauncher
 
             own = {tool.definition.name for tool in self._given}
             clock = {"now_ms": self._now_ms} if self._now_ms is not None else {}
@@ -167,8 +167,8 @@ class LazyTools:
         if ":" not in name:
             return box.get(name)
         if name not in self._loaded:
-            from holdfast.adapters.tools.program import Program
-            from holdfast.adapters.tools.toolbox import load_tool
+            from holdfast.adapters.tools.registry import load_tool
+            from holdfast.adapters.tools.user_program import Program
 
             self._loaded[name] = load_tool(name, self._builtins, self._program or Program())
         return self._loaded[name]
@@ -219,7 +219,7 @@ async def open_service(
     `lasting` is for a process that stays, and may keep things ready for the next call.
     """
     from holdfast.adapters.models.providers import SECRETS
-    from holdfast.adapters.tools.job_files import JobFiles
+    from holdfast.adapters.tools.jobs.files import JobFiles
     from holdfast.runtime.service import Service
 
     source = SettingsSource(home)
@@ -264,13 +264,13 @@ async def open_service(
 
 def _named_program(home: Path, settings: Settings) -> "Program":
     """For a program that embeds us: its own modules are on its own path, and settings may name one folder more."""
-    from holdfast.adapters.tools.program import Program
+    from holdfast.adapters.tools.user_program import Program
 
     return Program([str(home / settings.tools_folder)] if settings.tools_folder else [])
 
 
 def _code_within(program: "Program", workspace: str) -> tuple[str, ...]:
-    from holdfast.adapters.tools.program import is_within
+    from holdfast.adapters.tools.user_program import is_within
 
     return tuple(each for each in program.used if is_within(each, workspace))
 
@@ -294,7 +294,7 @@ def _channels(settings: Settings, home: Path) -> Mapping[str, Channel]:
 
 def _refuse_backup(home: Path) -> None:
     """A backup holds whatever was revoked after it was made: it becomes a home by `restore` only, which drops that."""
-    from holdfast.adapters.files.home_files import MANIFEST
+    from holdfast.adapters.files.home.layout import MANIFEST
 
     if (home / MANIFEST).exists():
         raise Refused(
@@ -329,9 +329,9 @@ async def restore_home(source: Path, home: Path, *, by: str, keep: "Keep | None"
     """
     import tempfile
 
-    from holdfast.adapters.files.backup import copy_tree, place, read_manifest, refuse_taken
-    from holdfast.runtime.home_authority import drop_restored
-    from holdfast.runtime.lives import restore_all
+    from holdfast.adapters.files.home.backup import copy_tree, place, read_manifest, refuse_taken
+    from holdfast.runtime.ledger.home_authority import drop_restored
+    from holdfast.runtime.lifecycle.instances import restore_all
 
     read_manifest(source)
     refuse_taken(home)
@@ -356,8 +356,8 @@ class Prunable(NamedTuple):
 
 async def prunable(service: "Service", home: Path, *, most: int | None = None) -> Prunable:
     """By the settings of now; of each kind at most so many. Nothing without that section."""
-    from holdfast.adapters.files.retention import old_outputs, old_quarantine
-    from holdfast.runtime.pruning import old_sessions
+    from holdfast.adapters.files.home.retention import old_outputs, old_quarantine
+    from holdfast.runtime.lifecycle.prune import old_sessions
 
     settings, now = SettingsSource(home).now(), service.world.clock.now_ms() / 1000
     sessions, outputs, quarantine = settings.retain_sessions_seconds, settings.retain_outputs_seconds, settings.retain_quarantine_seconds
@@ -370,8 +370,8 @@ async def prunable(service: "Service", home: Path, *, most: int | None = None) -
 
 async def prune(service: "Service", found: Prunable, *, by: str) -> Sequence[SessionId]:
     """Returns the sessions that are gone: one that somebody has written to meanwhile stays."""
-    from holdfast.adapters.files.retention import remove
-    from holdfast.runtime.pruning import let_go
+    from holdfast.adapters.files.home.retention import remove
+    from holdfast.runtime.lifecycle.prune import let_go
 
     gone = await let_go(service, found.sessions, by=by)
     await asyncio.to_thread(remove, [*found.outputs, *found.quarantine])

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from holdfast.adapters.files import FileStore
-from holdfast.adapters.files.journal import FileJournal
+from holdfast.adapters.files.session.journal import FileJournal
 from holdfast.ids import SessionId
 from holdfast.journal.record import Draft, read_unverified
 from tests.campaign.conftest import Cli

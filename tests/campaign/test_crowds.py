@@ -1,7 +1,7 @@
 """
 Many processes, many tasks, one home: every message is answered once, in its sender's order, and nobody is ever accused.
 
-Real processes through the library, let go at once by a line on their stdin. The histories are judged by `holdfast.testing.history` and by what was told.
+Real processes through the library, let go at once by a line on their stdin. The histories are judged by `proof.checkers.history` and by what was told.
 """
 
 import asyncio
@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-from holdfast.testing.history import History, read_history
+from proof.checkers.history import History, read_history
 
 WORKER = Path(__file__).with_name("worker.py")
 PROCESSES = 8

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proof.campaigns.job_storm import storm
 
-from holdfast.testing.job_storm import storm
 from tests.campaign.conftest import Cli, Gate, is_alive, process_of, wait_until_gone
 from tests.campaign.test_attacks import _forged as forged
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from proof.checkers.history import History, read_history
 
 from holdfast.adapters.files import FileStore
 from holdfast.ports.journal_store import Record
-from holdfast.testing.history import History, read_history
 
 WORKER = Path(__file__).with_name("worker.py")
 CROWD = Path(__file__).parent.parent / "crash" / "crowd.py"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proof.campaigns.syscalls import Fault, Said, run
 
-from holdfast.testing.syscalls import Fault, Said, run
 from tests.campaign.conftest import Cli, Gate, is_alive, process_of, wait_until_gone
 
 BOT = '''

@@ -6,18 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proof.checkers.history import read_history
 
 import holdfast
-from holdfast.adapters.files import FileStore, alone, commit
-from holdfast.adapters.files.home_files import HOME_SESSION
-from holdfast.adapters.files.session_files import SessionFiles
-from holdfast.adapters.tools import shell
+from holdfast.adapters.files import FileStore
+from holdfast.adapters.files.commit import commit
+from holdfast.adapters.files.commit import fast_append as alone
+from holdfast.adapters.files.home.layout import HOME_SESSION
+from holdfast.adapters.files.session.files import SessionFiles
+from holdfast.adapters.tools.shell import shell
 from holdfast.errors import InDoubt, NotSaved
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Draft
 from holdfast.ports.tools import CannotBind
-from holdfast.runtime.driver import Driver
-from holdfast.testing.history import read_history
+from holdfast.runtime.drive.driver import Driver
 from holdfast.testing.loop import in_loop
 from tests.campaign.conftest import Cli
 from tests.campaign.worker import agent
@@ -68,7 +70,7 @@ async def test_an_anchor_that_can_not_be_synced_does_not_turn_what_was_done_into
     def failing(_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("holdfast.adapters.files.anchors.AnchorCell.sync", failing)
+    monkeypatch.setattr("holdfast.adapters.files.session.anchors.AnchorCell.sync", failing)
     async with holdfast.open(tmp_path / "home", agents=[agent(tmp_path / "effects", "auto")]) as home:
         assert (await home.send(OPS, "act what=it", source=alice)).outcome == "completed"
 

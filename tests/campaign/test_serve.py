@@ -1,7 +1,7 @@
 """
-Something goes wrong at a system call of a real `holdfast serve`, with a client that talks HTTP to it; see `holdfast.testing.serve_campaign`.
+Something goes wrong at a system call of a real `holdfast serve`, with a client that talks HTTP to it; see `proof.campaigns.serve_campaign`.
 
-Here a bounded part; the whole in `make test-long` and by `python -m holdfast.testing.serve_campaign`.
+Here a bounded part; the whole in `make test-long` and by `python -m proof.campaigns.serve_campaign`.
 """
 
 from collections.abc import Callable
@@ -9,10 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-
-from holdfast.testing.serve_campaign import CALLS, ServeRig, plan
-from holdfast.testing.sweeping import Case, Verdict, campaign
-from holdfast.testing.syscalls import Fault
+from proof.campaigns.serve_campaign import CALLS, ServeRig, plan
+from proof.campaigns.sweep import Case, Verdict, campaign
+from proof.campaigns.syscalls import Fault
 
 DISTURBED = [
     Case("act", "serve", Fault(call, harm, when))

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from holdfast.testing.sweeping import Case, Notes, Verdict, _part, chosen, sweep
-from holdfast.testing.syscalls import Fault
+from proof.campaigns.sweep import Case, Notes, Verdict, _part, chosen, sweep
+from proof.campaigns.syscalls import Fault
 
 CASES = [Case("act", "send", Fault("fsync", harm, when)) for when in range(1, 8) for harm in ("kill", "EIO")]
 BROKEN = CASES[5]

@@ -1,7 +1,7 @@
 """
-Something goes wrong at a system call of a real process in a full approval turn, run through the command line; see `holdfast.testing.campaign`.
+Something goes wrong at a system call of a real process in a full approval turn, run through the command line; see `proof.campaigns.campaign`.
 
-Here a bounded part, spread evenly, with every write and sync of the journal; the whole in `make test-long` and by `python -m holdfast.testing.campaign`.
+Here a bounded part, spread evenly, with every write and sync of the journal; the whole in `make test-long` and by `python -m proof.campaigns.campaign`.
 """
 
 from collections.abc import Callable
@@ -9,10 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-
-from holdfast.testing.campaign import CALLS, Rig, harms_for, plan
-from holdfast.testing.sweeping import Case, Verdict, campaign
-from holdfast.testing.syscalls import LIMIT, Fault
+from proof.campaigns.campaign import CALLS, Rig, harms_for, plan
+from proof.campaigns.sweep import Case, Verdict, campaign
+from proof.campaigns.syscalls import LIMIT, Fault
 
 # An answer is four commits, each a write, a sync and the anchor's write, and the anchor's sync; with `shell` five. Kills at all of them, each error at some.
 KILLED = [

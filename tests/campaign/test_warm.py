@@ -11,10 +11,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from proof.campaigns.campaign import Rig
+from proof.campaigns.fork_server import run_warm
+from proof.campaigns.syscalls import Fault, run
 
-from holdfast.testing.campaign import Rig
-from holdfast.testing.syscalls import Fault, run
-from holdfast.testing.warm import run_warm
 from tests.campaign.conftest import wait_until_gone
 
 CALLS = "pwrite64,fdatasync,fsync,write,rename,ftruncate,unlink,mkdir,link,flock,fallocate"

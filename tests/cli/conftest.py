@@ -32,7 +32,7 @@ import os
 from pathlib import Path
 
 import holdfast
-from holdfast.session.messages import ModelAnswer, ProposedCall
+from holdfast.session.view.messages import ModelAnswer, ProposedCall
 
 HERE = Path(__file__).parent
 

@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from holdfast.runtime.ledger import Ledger
-from holdfast.session import decide_reminders
+from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.session.events import ReminderFired
+from holdfast.session.features.reminders import decide as decide_reminders
 from holdfast.wiring import open_service
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proof.rigs.peer import Peer
 
 from holdfast.adapters.files import FileStore
 from holdfast.errors import Busy
 from holdfast.ids import SessionId
 from holdfast.journal.verify import Verdict
-from holdfast.runtime import lives
+from holdfast.runtime.lifecycle import instances as lives
 from holdfast.testing.loop import in_loop
-from holdfast.testing.peer import Peer
 from holdfast.wiring import open_service
 from tests.cli.conftest import Cli
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.identity import login
-from holdfast.cli.pseudo_terminal import PseudoTerminal
+from holdfast.cli.commands.demo.pseudo_terminal import PseudoTerminal
+from holdfast.cli.shared.identity import login
 from tests.warm import WarmStart
 
 SESSION = "ops/talk"

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from holdfast.cli.pseudo_terminal import PseudoTerminal
+from holdfast.cli.commands.demo.pseudo_terminal import PseudoTerminal
 from tests.cli.conftest import Cli
 
 COMMAND = [sys.executable, "-P", "-m", "holdfast"]

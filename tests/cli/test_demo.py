@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.demo import _tell
-from holdfast.cli.demo_story import NotShown, Story
-from holdfast.cli.options import Options
+from holdfast.cli.commands.demo.command import _tell
+from holdfast.cli.commands.demo.story import NotShown, Story
+from holdfast.cli.shared.options import Options
 
 STEPS = [
     "ask",

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import typer
 
-from holdfast.cli import main, sessions
+from holdfast.cli import main
+from holdfast.cli.commands import sessions
 from holdfast.cli.main import make_app
 from tests.cli.conftest import Cli
 

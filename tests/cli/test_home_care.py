@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.adapters.tools import confinement
-from holdfast.adapters.tools.isolation import Isolation, Obstacle
-from holdfast.cli import doctor
+from holdfast.adapters.tools.shell.confinement import levels as confinement
+from holdfast.adapters.tools.shell.confinement.isolation import Isolation, Obstacle
+from holdfast.cli.commands import doctor
 from holdfast.settings import Settings
 from holdfast.settings.keys import ANY, SECTIONS
 from tests.cli.conftest import Cli, everything_below

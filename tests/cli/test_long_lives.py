@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.sessions.import_ import _bytes
+from holdfast.cli.commands.sessions.import_ import _bytes
 from holdfast.errors import Unusable
 from tests.cli.conftest import Cli
 from tests.runtime.test_import import FILE

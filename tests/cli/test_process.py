@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.output import error_from_os, exit_code_of
-from holdfast.session.rendering import read_back
+from holdfast.cli.shared.output import error_from_os, exit_code_of
+from holdfast.session.view.rendering import read_back
 from tests.cli.conftest import COMMAND, Cli, everything_below
 
 HEAVY = ("pydantic", "pydantic_ai", "openai", "anthropic", "starlette", "uvicorn", "httpx", "psycopg", "mcp", "rich", "prompt_toolkit", "tree_sitter")

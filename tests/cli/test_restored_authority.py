@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.files import FileStore
-from holdfast.cli.pseudo_terminal import PseudoTerminal
-from holdfast.runtime.home_ledger import HomeLedger
-from holdfast.session.home_events import TimeNoted
+from holdfast.cli.commands.demo.pseudo_terminal import PseudoTerminal
+from holdfast.runtime.ledger.home_ledger import HomeLedger
+from holdfast.session.home.events import TimeNoted
 from holdfast.testing import ManualClock
 from tests.cli.conftest import Cli
 

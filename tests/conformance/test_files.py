@@ -4,9 +4,9 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from proof.rigs.files_world import FilesWorld
 
-from holdfast.testing.conformance import JournalStoreSuite
-from holdfast.testing.files_world import FilesWorld
+from holdfast.testing.conformance.store import JournalStoreSuite
 
 
 class TestFileStore(JournalStoreSuite):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.adapters.files.index import SqliteIndex
 from holdfast.adapters.inmemory import InMemoryIndex
-from holdfast.testing.index_conformance import IndexSuite
+from holdfast.adapters.sqlite.index import SqliteIndex
+from holdfast.testing.conformance.index import IndexSuite
 
 
 class TestInMemoryIndex(IndexSuite):

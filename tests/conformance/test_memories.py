@@ -7,9 +7,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.adapters.files.memory import SqliteMemory
 from holdfast.adapters.inmemory import InMemoryDisk, InMemoryMemory
-from holdfast.testing.memory_conformance import MemorySuite
+from holdfast.adapters.sqlite.memory import SqliteMemory
+from holdfast.testing.conformance.memory import MemorySuite
 
 
 class InMemoryPlace:

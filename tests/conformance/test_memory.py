@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.testing.conformance import JournalStoreSuite
+from holdfast.testing.conformance.store import JournalStoreSuite
 from holdfast.testing.worlds import MemoryWorld
 
 

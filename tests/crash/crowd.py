@@ -5,8 +5,9 @@ import os
 import sys
 from pathlib import Path
 
-from holdfast.adapters.files import FileStore, filesystem_sync
-from holdfast.adapters.files.journal import FileJournal
+from holdfast.adapters.files import FileStore
+from holdfast.adapters.files.commit import filesystem_sync
+from holdfast.adapters.files.session.journal import FileJournal
 from holdfast.errors import InDoubt, NotSaved
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Draft

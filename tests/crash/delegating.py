@@ -17,7 +17,7 @@ from typing import Any
 
 import holdfast
 from holdfast.adapters.files import FileStore
-from holdfast.runtime.attempt import Attempt
+from holdfast.runtime.ledger.attempt import Attempt
 
 S = "ops/api"
 

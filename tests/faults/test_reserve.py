@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.adapters.files import FileStore
-from holdfast.adapters.files.reserve import RESERVE_BYTES
+from holdfast.adapters.files.home.reserve import RESERVE_BYTES
 from holdfast.errors import NotSaved
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Draft

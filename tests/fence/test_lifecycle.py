@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from proof.rigs.rig import Rig, WatchedJournal
 
 from holdfast.errors import Busy, HoldfastError, InvariantBroken, Untrusted
 from holdfast.ports.journal_store import Claim, Draft, Record, Section
-from holdfast.runtime.attempt import Attempt, Phase
+from holdfast.runtime.ledger.attempt import Attempt, Phase
 from holdfast.testing import outside
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.conformance import OPS, note, says, texts
+from holdfast.testing.conformance.store import OPS, note, says, texts
 from holdfast.testing.loop import in_loop
-from holdfast.testing.rig import Rig, WatchedJournal
 
 
 class CountedClaim:

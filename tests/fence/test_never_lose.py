@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from proof.rigs.rig import Rig
 
 from holdfast.errors import Busy, Takeover, Untrusted
 from holdfast.ids import InstanceId
 from holdfast.ports.journal_store import Draft, Section
-from holdfast.runtime.attempt import Phase
+from holdfast.runtime.ledger.attempt import Phase
 from holdfast.testing import outside
-from holdfast.testing.conformance import OPS, everything, note, says, texts
+from holdfast.testing.conformance.store import OPS, everything, note, says, texts
 from holdfast.testing.loop import in_loop
-from holdfast.testing.rig import Rig
 
 
 @pytest.mark.parametrize(

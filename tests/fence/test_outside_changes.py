@@ -8,15 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from proof.rigs.rig import Rig
 
 from holdfast.errors import Takeover, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Draft, Section
-from holdfast.runtime.attempt import Attempt
+from holdfast.runtime.ledger.attempt import Attempt
 from holdfast.testing import outside
-from holdfast.testing.conformance import OPS, note, says
+from holdfast.testing.conformance.store import OPS, note, says
 from holdfast.testing.loop import in_loop
-from holdfast.testing.rig import Rig
 
 
 async def refuses_for_good(rig: Rig, attempt: Attempt, *, said: list[str], taken: type[Untrusted] = Takeover) -> None:

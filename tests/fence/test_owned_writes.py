@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from proof.rigs.rig import Rig
 
 from holdfast.ports.journal_store import Appended, Draft, Record, Section
 from holdfast.testing import outside
-from holdfast.testing.conformance import OPS, note, says, texts
+from holdfast.testing.conformance.store import OPS, note, says, texts
 from holdfast.testing.loop import in_loop
-from holdfast.testing.rig import Rig
 
 
 @in_loop

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.files import FileStore, anchors
+from holdfast.adapters.files import FileStore
+from holdfast.adapters.files.session import anchors
 from holdfast.errors import InDoubt, Refused, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.testing.loop import in_loop

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.files.locks import holder_of
-from holdfast.adapters.files.syncing import Syncing
+from holdfast.adapters.files.commit.sync_thread import Syncing
+from holdfast.adapters.files.session.locks import holder_of
 from holdfast.errors import Busy
 from holdfast.ids import SessionId
 from holdfast.ports.journal_store import Appended

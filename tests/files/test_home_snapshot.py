@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.files import FileStore, registry
-from holdfast.adapters.files.registry import Registry
+from holdfast.adapters.files import FileStore
+from holdfast.adapters.files.home import registry
+from holdfast.adapters.files.home.registry import Registry
 from holdfast.errors import NewerVersion, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.record import Record
 from holdfast.ports.journal_store import Draft
-from holdfast.runtime.home_ledger import HomeLedger
+from holdfast.runtime.ledger.home_ledger import HomeLedger
 from holdfast.testing.loop import in_loop
 
 KEPT = "home/home.snapshot"

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from holdfast.adapters.files.registry import Registry
+from holdfast.adapters.files.home.registry import Registry
 from holdfast.errors import InDoubt, Takeover
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Check

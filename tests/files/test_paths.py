@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.adapters.files import FileStore, paths
-from holdfast.adapters.files.filesystems import UNSAFE, filesystem_magic
+from holdfast.adapters.filesystems import UNSAFE, filesystem_magic
 from holdfast.errors import CutShort, HoldfastError, Refused, Unusable
 from holdfast.ids import InstanceId, SessionId
 from holdfast.testing.loop import in_loop
@@ -121,7 +121,7 @@ async def test_a_claim_that_the_system_refuses_leaves_nothing_open(files: Any, m
             raise OSError(errno.ENOLCK, "no locks available")
 
         with monkeypatch.context() as patched:
-            patched.setattr("holdfast.adapters.files.driver.fcntl.flock", no_locks)
+            patched.setattr("holdfast.adapters.files.session.claim.fcntl.flock", no_locks)
             before = open_descriptors()
             for _ in range(5):
                 with pytest.raises(HoldfastError):
@@ -159,7 +159,7 @@ async def test_a_file_without_end_is_read_no_further_than_a_segment_reaches(file
         journal = await store.open(OPS)
         assert journal.sealed is not None
         assert b"".join(journal.lines()) == whole
-        monkeypatch.setattr("holdfast.adapters.files.backup._FILE_BYTES_MAX", 2**20)
+        monkeypatch.setattr("holdfast.adapters.files.home.backup._FILE_BYTES_MAX", 2**20)
         with pytest.raises(Refused) as caught:
             await store.backup(files.path.parent / "copy")
         assert caught.value.code == "unsafe_path"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from tests.files.conftest import OPS
 
-from holdfast.adapters.files import filesystem_sync
-from holdfast.adapters.files.anchors import AnchorCell
-from holdfast.adapters.files.filesystem_sync import FilesystemSync
-from holdfast.adapters.files.filesystems import filesystem_magic
-from holdfast.adapters.files.syncing import MANY, Syncing
+from holdfast.adapters.files.commit import filesystem_sync
+from holdfast.adapters.files.commit.filesystem_sync import FilesystemSync
+from holdfast.adapters.files.commit.sync_thread import MANY, Syncing
+from holdfast.adapters.files.session.anchors import AnchorCell
+from holdfast.adapters.filesystems import filesystem_magic
 from holdfast.testing.loop import in_loop
 
 NFS = 0x6969

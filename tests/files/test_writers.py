@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.adapters.files.notify import FileNotifier
-from holdfast.adapters.files.session_files import SessionFiles
+from holdfast.adapters.files.session.files import SessionFiles
 from holdfast.errors import InDoubt, Refused
 from holdfast.ids import SessionId
 from holdfast.limits import RECORD_BYTES_MAX

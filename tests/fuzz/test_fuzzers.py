@@ -1,5 +1,5 @@
 """
-Every parser takes any bytes; see `holdfast.testing.fuzzing`. Here driven by Hypothesis, a few hundred examples each; in `make test-long` by thousands, and by
+Every parser takes any bytes; see `proof.fuzz.command`. Here driven by Hypothesis, a few hundred examples each; in `make test-long` by thousands, and by
 atheris, which is guided by coverage. `make fuzz` goes on for as long as it is let.
 """
 
@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from proof.fuzz import command as fuzzing
+from proof.fuzz.command import TARGETS, Found
 
 from holdfast.runtime.service import Service
-from holdfast.testing import fuzzing
-from holdfast.testing.fuzzing import TARGETS, Found
 
 PIECES = [
     b'{"', b'":', b'"}', b"[", b"]", b"\\u202e", b"\\ud800", b"1e999", b"NaN", b"null", b"true", b'"call":', b'"say":', b'"tool":', b'"text":', b'"what":', b"$(", b"`",
@@ -61,7 +61,7 @@ def test_coverage_leads_to_nothing_else(tmp_path: Path, name: str) -> None:
     if importlib.util.find_spec("atheris") is None:
         pytest.skip("atheris is not installed: `make fuzz` installs it")
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast.testing.fuzzing", name, "--seconds", "60", "--corpus", str(tmp_path)],
+        [sys.executable, "-m", "proof.fuzz.command", name, "--seconds", "60", "--corpus", str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,

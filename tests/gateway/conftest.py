@@ -21,12 +21,12 @@ from typing import Any, TextIO, TypeVar
 import httpx
 import pytest
 
-from holdfast.cli.identity import login
-from holdfast.gateway.codes import new_code
-from holdfast.gateway.tokens import SCOPES, TokenBook
-from holdfast.runtime.reports import ApprovalReport
+from holdfast.cli.shared.identity import login
+from holdfast.gateway.server.one_time_codes import new_code
+from holdfast.gateway.server.tokens import SCOPES, TokenBook
+from holdfast.runtime.reports.types import ApprovalReport
 from holdfast.runtime.service import Service
-from holdfast.session.authority import MessageSource
+from holdfast.session.authority.context import MessageSource
 from holdfast.wiring import open_service
 from tests.warm import WarmProcess, WarmStart
 

@@ -10,10 +10,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import Busy, CannotDrive, Fenced, HoldfastError, InDoubt, NewerVersion, NotSaved, Refused, Superseded, Takeover, Unusable
-from holdfast.gateway.guard import Guard, allowed_hosts
-from holdfast.gateway.problems import problem_of, redacted
-from holdfast.gateway.rates import Rate
-from holdfast.gateway.tokens import Bearer, TokenAdded, circle_of
+from holdfast.gateway.http.problems import problem_of, redacted
+from holdfast.gateway.http.request_guard import Guard, allowed_hosts
+from holdfast.gateway.server.rate_limit import Rate
+from holdfast.gateway.server.tokens import Bearer, TokenAdded, circle_of
 from holdfast.session.state import Reader
 from tests.gateway.conftest import TAKEN, Gateway, until
 

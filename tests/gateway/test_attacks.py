@@ -13,22 +13,22 @@ import httpx
 import pytest
 
 from holdfast.errors import Refused
-from holdfast.gateway import protocol
-from holdfast.gateway.board import Board
-from holdfast.gateway.context import GatewaySettings
-from holdfast.gateway.inbox import Inbox
-from holdfast.gateway.problems import status_of
-from holdfast.gateway.streams import Streams
-from holdfast.gateway.tails import Follower, Tail
-from holdfast.gateway.tokens import Bearer
+from holdfast.gateway.http import protocol
+from holdfast.gateway.http.context import GatewaySettings
+from holdfast.gateway.http.problems import status_of
+from holdfast.gateway.server.tokens import Bearer
+from holdfast.gateway.streams.inbox_stream import Inbox
+from holdfast.gateway.streams.prompt_board import Board
+from holdfast.gateway.streams.registry import Streams
+from holdfast.gateway.streams.session_tail import Follower, Tail
 from holdfast.ids import SessionId
 from holdfast.limits import RECORD_BYTES_MAX
-from holdfast.session.home_events import TokenAdded
+from holdfast.session.home.events import TokenAdded
 from tests.gateway.conftest import WAIT_SECONDS, Gateway, status, until
 
 IMPATIENT = """
 from holdfast.cli.main import main
-from holdfast.gateway import protocol
+from holdfast.gateway.http import protocol
 
 protocol.SILENT_SECONDS = 0.5
 main()

@@ -15,17 +15,17 @@ import holdfast
 from holdfast.adapters.inmemory.disk import InMemoryDisk
 from holdfast.adapters.inmemory.notifier import InMemoryNotifier
 from holdfast.errors import Busy
-from holdfast.gateway import board as board_module
-from holdfast.gateway.board import Board, Change
-from holdfast.gateway.inbox import Inbox
-from holdfast.gateway.inboxes import Inboxes
-from holdfast.gateway.streams import Streams
-from holdfast.gateway.tokens import Bearer, TokenAdded, TokenBook
+from holdfast.gateway.server.tokens import Bearer, TokenAdded, TokenBook
+from holdfast.gateway.streams import prompt_board as board_module
+from holdfast.gateway.streams.inbox_hub import Inboxes
+from holdfast.gateway.streams.inbox_stream import Inbox
+from holdfast.gateway.streams.prompt_board import Board, Change
+from holdfast.gateway.streams.registry import Streams
 from holdfast.ids import ApprovalId, CallId, InstanceId, SessionId, TurnId
-from holdfast.runtime.reports import ApprovalReport
+from holdfast.runtime.reports.open_prompts import PromptEnd
+from holdfast.runtime.reports.types import ApprovalReport
 from holdfast.runtime.service import Service
-from holdfast.runtime.waiting import PromptEnd
-from holdfast.session.authority import MessageSource
+from holdfast.session.authority.context import MessageSource
 from holdfast.testing.loop import in_loop
 from holdfast.testing.memory_home import open_in_memory
 from tests.gateway.conftest import TAKEN, Events, Gateway, until
@@ -292,7 +292,7 @@ def test_streams_end_when_nobody_can_say_any_more_whether_their_tokens_live(monk
         with streams.hold(inbox):
             await streams.look()
             assert inbox.ended is None
-            monkeypatch.setattr("holdfast.gateway.streams.UNSURE_SECONDS", -1.0)
+            monkeypatch.setattr("holdfast.gateway.streams.registry.UNSURE_SECONDS", -1.0)
             await streams.look()
             assert inbox.ended == "unsure"
 
@@ -400,7 +400,7 @@ async def test_a_board_that_nobody_looks_at_is_forgotten_after_a_while_and_its_c
         inboxes.look(heads)
         async with inboxes.open(bearer(), after=inbox.cursor) as again:
             assert await drain(again) == []
-        monkeypatch.setattr("holdfast.gateway.inboxes.LINGER_SECONDS", -1.0)
+        monkeypatch.setattr("holdfast.gateway.streams.inbox_hub.LINGER_SECONDS", -1.0)
         inboxes.look(heads)
         async with inboxes.open(bearer(), after=inbox.cursor) as later:
             assert await hears(later) == [("gap", None), ("standing", [])]

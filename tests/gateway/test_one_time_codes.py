@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast.cli.pseudo_terminal import PseudoTerminal
+from holdfast.cli.commands.demo.pseudo_terminal import PseudoTerminal
 from tests.gateway.conftest import Gateway, until
 
 COMMAND = [sys.executable, "-P", "-m", "holdfast"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, negative_data_rejection, response_schema_conformance, status_code_conformance
 
-from holdfast.gateway.openapi import openapi_document
+from holdfast.gateway.http.openapi import openapi_document
 from tests.gateway.conftest import Gateway
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance, negative_data_rejection]

@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sy
 
 from holdfast import MessageSource
 from holdfast.blocking import open as holdfast_open
-from holdfast.session.messages import Quote
+from holdfast.session.view.messages import Quote
 from tests.gateway.conftest import Gateway, until
 
 pytestmark = [pytest.mark.needs_system("chromium"), pytest.mark.xdist_group("browser"), pytest.mark.timeout(180)]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from holdfast.gateway.driving import Drives
+from holdfast.gateway.server.drive_scheduler import Drives
 from holdfast.ids import SessionId
 from holdfast.session.events import TurnEnded
 from holdfast.testing.loop import in_loop

@@ -16,10 +16,10 @@ import pytest
 
 import holdfast
 from holdfast.errors import Busy, Unusable
-from holdfast.gateway import driving
-from holdfast.gateway import serving as serving_module
-from holdfast.gateway.context import GatewaySettings
-from holdfast.gateway.serving import check_host, open_serving
+from holdfast.gateway.http.context import GatewaySettings
+from holdfast.gateway.server import drive_scheduler as driving
+from holdfast.gateway.server import serve as serving_module
+from holdfast.gateway.server.serve import check_host, open_serving
 from holdfast.home import specs_from_agents
 from holdfast.ids import session_id
 from holdfast.ports.journal_store import Record

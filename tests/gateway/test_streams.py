@@ -10,14 +10,14 @@ from typing import Any, cast
 import pytest
 
 from holdfast.errors import Busy
-from holdfast.gateway.frames import frame_from_event, frame_from_piece
-from holdfast.gateway.streams import Streams
-from holdfast.gateway.tails import Follower, Tail, Tails
-from holdfast.gateway.tokens import Bearer, TokenAdded, TokenBook
+from holdfast.gateway.server.tokens import Bearer, TokenAdded, TokenBook
+from holdfast.gateway.streams.frames import frame_from_event, frame_from_piece
+from holdfast.gateway.streams.registry import Streams
+from holdfast.gateway.streams.session_tail import Follower, Tail, Tails
 from holdfast.ids import InstanceId, SessionId, TurnId
-from holdfast.runtime import lives
-from holdfast.runtime.feed import Delta
-from holdfast.session.authority import MessageSource
+from holdfast.runtime.lifecycle import instances as lives
+from holdfast.runtime.streams.feed import Delta
+from holdfast.session.authority.context import MessageSource
 from holdfast.testing.memory_home import open_in_memory
 from tests.gateway.conftest import TAKEN, WAIT_SECONDS, Events, Gateway, until
 

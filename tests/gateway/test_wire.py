@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import pytest
 import uvicorn
+from proof.fuzz.command import _Wire
 from uvicorn.server import ServerState
 
-from holdfast.gateway import protocol
-from holdfast.gateway.app import make_app
-from holdfast.gateway.context import Gateway, GatewaySettings
-from holdfast.gateway.guard import HEAD_BYTES_MAX
-from holdfast.gateway.protocol import Protocol
-from holdfast.gateway.tokens import TokenBook
-from holdfast.testing.fuzzing import _Wire
+from holdfast.gateway.http import protocol
+from holdfast.gateway.http.app import make_app
+from holdfast.gateway.http.context import Gateway, GatewaySettings
+from holdfast.gateway.http.protocol import Protocol
+from holdfast.gateway.http.request_guard import HEAD_BYTES_MAX
+from holdfast.gateway.server.tokens import TokenBook
 from holdfast.testing.memory_home import open_in_memory
 
 HOST = b"Host: 127.0.0.1:8321\r\n"

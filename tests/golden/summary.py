@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.session.authority import TurnContext
-from holdfast.session.messages import Message
+from holdfast.session.authority.context import TurnContext
 from holdfast.session.react import react
 from holdfast.session.state import SessionState
-from holdfast.session.view import shared_messages, view_of
+from holdfast.session.view.build import shared_messages, view_of
+from holdfast.session.view.messages import Message
 
 
 def summary(state: SessionState) -> dict[str, Any]:

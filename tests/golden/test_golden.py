@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proof.scenarios.pure_session import LIFE, SESSION
 
 from holdfast.session.codec import EVENT_TYPES, UPCASTS, VERSIONS, decode, encode
-from holdfast.session.evolve import evolve, fold, initial
-from holdfast.testing.pure_session import LIFE, SESSION
+from holdfast.session.evolve.fold import evolve, fold, initial
 
 HERE = Path(__file__).parent
 JOURNALS = sorted(HERE.glob("session_v*.jsonl"))

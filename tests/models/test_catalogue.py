@@ -18,12 +18,12 @@ from pydantic_ai.providers import infer_provider_class
 from holdfast.adapters.models import catalogue as module
 from holdfast.adapters.models.catalogue import Catalogue
 from holdfast.adapters.models.providers import PROVIDERS, SECRETS
-from holdfast.adapters.models.pydantic_ai_view import answer_from_response
+from holdfast.adapters.models.pydantic_ai.view import answer_from_response
 from holdfast.errors import Unusable
 from holdfast.ports.model import ModelFailed, ModelRequest, OnText
-from holdfast.runtime.model_call import ask_model
-from holdfast.runtime.world import ModelTimes
-from holdfast.session.messages import ModelAnswer, ProposedCall, UserMessage
+from holdfast.runtime.context import ModelTimes
+from holdfast.runtime.drive.model_call import ask_model
+from holdfast.session.view.messages import ModelAnswer, ProposedCall, UserMessage
 from holdfast.testing.models import ScriptModel
 from holdfast.wiring import open_service
 

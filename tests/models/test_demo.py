@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.adapters.models.demo import DemoModel, answer_from_view
+from holdfast.adapters.models.demo.model import DemoModel, answer_from_view
 from holdfast.ids import CallId
 from holdfast.ports.model import ModelRequest, ToolSchema
-from holdfast.session.messages import AssistantMessage, CallPart, NoteMessage, ResultMessage, UserMessage
+from holdfast.session.view.messages import AssistantMessage, CallPart, NoteMessage, ResultMessage, UserMessage
 from holdfast.testing.loop import in_loop
 
 TEXT = {"type": "string"}

@@ -13,19 +13,10 @@ import msgspec
 import pytest
 
 from holdfast.adapters.models.catalogue import Catalogue
-from holdfast.adapters.models.pydantic_ai import PydanticAIModel
+from holdfast.adapters.models.pydantic_ai.model import PydanticAIModel
 from holdfast.ids import CallId
 from holdfast.ports.model import ModelFailed, ModelRequest, ToolSchema
-from holdfast.session.messages import (
-    AssistantMessage,
-    CallPart,
-    ModelAnswer,
-    NoteMessage,
-    ProposedCall,
-    Quote,
-    ResultMessage,
-    UserMessage,
-)
+from holdfast.session.view.messages import AssistantMessage, CallPart, ModelAnswer, NoteMessage, ProposedCall, Quote, ResultMessage, UserMessage
 from holdfast.testing.loop import in_loop
 
 Json = dict[str, Any]

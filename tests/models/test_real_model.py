@@ -19,7 +19,7 @@ import pytest
 from holdfast.adapters.models.catalogue import Catalogue
 from holdfast.ids import CallId
 from holdfast.ports.model import ModelRequest, ToolSchema
-from holdfast.session.messages import AssistantMessage, CallPart, ResultMessage, UserMessage
+from holdfast.session.view.messages import AssistantMessage, CallPart, ResultMessage, UserMessage
 from holdfast.testing.loop import in_loop
 
 SCHEMA = {

@@ -13,7 +13,7 @@ from holdfast.adapters.models.script import END_OF_SCRIPT, SCRIPT_BYTES_MAX, Scr
 from holdfast.errors import Unusable
 from holdfast.ids import CallId
 from holdfast.ports.model import Model, ModelFailed, ModelRequest
-from holdfast.session.messages import ModelAnswer, ProposedCall, ResultMessage
+from holdfast.session.view.messages import ModelAnswer, ProposedCall, ResultMessage
 from holdfast.testing.loop import in_loop
 from holdfast.testing.models import ScriptModel
 

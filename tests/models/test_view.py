@@ -8,17 +8,12 @@ import pytest
 from pydantic_ai.messages import ModelRequest as WireRequest
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
 
-from holdfast.adapters.models.pydantic_ai_view import (
-    answer_from_response,
-    messages_from_request,
-    parameters_from_request,
-    wire_name,
-)
+from holdfast.adapters.models.pydantic_ai.view import answer_from_response, messages_from_request, parameters_from_request, wire_name
 from holdfast.errors import InvariantBroken
 from holdfast.ids import CallId
 from holdfast.limits import MIB
 from holdfast.ports.model import ModelRequest, ToolSchema
-from holdfast.session.messages import AssistantMessage, CallPart, NoteMessage, ResultMessage, UserMessage
+from holdfast.session.view.messages import AssistantMessage, CallPart, NoteMessage, ResultMessage, UserMessage
 
 
 def view(*messages: Any) -> ModelRequest:

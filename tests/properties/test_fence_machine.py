@@ -20,7 +20,7 @@ from holdfast.adapters.files import FileStore
 from holdfast.errors import Untrusted
 from holdfast.ports.journal_store import Check, Journal
 from holdfast.testing import outside
-from holdfast.testing.conformance import LIFE, OPS, everything, note, says, texts
+from holdfast.testing.conformance.store import LIFE, OPS, everything, note, says, texts
 
 HANDLES = 3
 SEGMENT_BYTES = 2048

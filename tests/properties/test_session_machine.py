@@ -11,9 +11,12 @@ import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from proof.checkers.promises import Watcher, check_shared_view, hold, permitted, startable
+from proof.scenarios.pure_session import LIFE, SESSION, PureSession, replay
 
 from holdfast.ids import reminder_id
-from holdfast.session.authority import Audience, MessageSource
+from holdfast.session.authority.context import Audience, MessageSource
+from holdfast.session.authority.policy import Policy, Rule
 from holdfast.session.commands import (
     AcceptInput,
     Cancel,
@@ -34,17 +37,14 @@ from holdfast.session.commands import (
     TakeAnswer,
     TakeFailure,
 )
-from holdfast.session.decide import commit
+from holdfast.session.decide.commit import commit
 from holdfast.session.effects import AwaitModel, AwaitTool, BeginTurn, CallModel, Finish, LookAtCalls, Park, Resume, RunTools
 from holdfast.session.events import CallFinished, TurnEnded
-from holdfast.session.evolve import fold, initial
-from holdfast.session.messages import ModelAnswer, ProposedCall, Quote
-from holdfast.session.policy import Policy, Rule
+from holdfast.session.evolve.fold import fold, initial
+from holdfast.session.features.reminders.schedule import Cron, Every, Once, Schedule
 from holdfast.session.react import react
-from holdfast.session.schedule import Cron, Every, Once, Schedule
 from holdfast.session.state import CallStatus, Phase
-from holdfast.testing.promises import Watcher, check_shared_view, hold, permitted, startable
-from holdfast.testing.pure_session import LIFE, SESSION, PureSession, replay
+from holdfast.session.view.messages import ModelAnswer, ProposedCall, Quote
 
 PEOPLE = st.sampled_from(["alice", "bob", "carol"])
 EVERYBODY = ("alice", "bob", "carol", "mallory")

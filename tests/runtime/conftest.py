@@ -14,20 +14,20 @@ import pytest
 
 import holdfast
 from holdfast.adapters.files import FileStore
-from holdfast.adapters.files.index import SqliteIndex
-from holdfast.adapters.files.memory import SqliteMemory
 from holdfast.adapters.files.notify import FileNotifier
 from holdfast.adapters.inmemory import InMemoryDisk, InMemoryIndex, InMemoryMemory, InMemoryNotifier, InMemoryStore
 from holdfast.adapters.inmemory.jobs import InMemoryJobs
+from holdfast.adapters.sqlite.index import SqliteIndex
+from holdfast.adapters.sqlite.memory import SqliteMemory
 from holdfast.adapters.zones import find_zone
 from holdfast.home import Agent, Home, specs_from_agents
 from holdfast.ports.journal_store import Record
-from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.context import ModelTimes, World
+from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.service import Service
-from holdfast.runtime.world import ModelTimes, World
+from holdfast.session.authority.policy import Policy
 from holdfast.session.codec import decode
-from holdfast.session.evolve import evolve
-from holdfast.session.policy import Policy
+from holdfast.session.evolve.fold import evolve
 from holdfast.settings import Settings
 from holdfast.testing import ManualClock, ScriptModel
 from holdfast.wiring import LazyTools, delegates_of, folder_identity

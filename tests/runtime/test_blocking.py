@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast import blocking
 from holdfast.home import Home
-from holdfast.runtime.foreign import ForeignTurn
+from holdfast.runtime.external_loop import ForeignTurn
 from holdfast.testing import open_in_memory
 
 ALICE = holdfast.MessageSource.local("alice")

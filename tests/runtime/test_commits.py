@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.tools.builtin import Builtin
+from holdfast.adapters.tools.builtin.base import Builtin
 from holdfast.home import Agent
 from holdfast.ports.journal_store import Appended
-from holdfast.runtime.attempt import Attempt
+from holdfast.runtime.ledger.attempt import Attempt
 from holdfast.testing import ScriptModel
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice

@@ -9,9 +9,9 @@ import holdfast
 from holdfast.adapters.inmemory import Crashed
 from holdfast.home import Agent
 from holdfast.ports.model import ModelFailed, ModelRequest, OnText
-from holdfast.session.compaction import CompactionRules
 from holdfast.session.events import Compacted, TurnCompacted
-from holdfast.session.messages import AssistantMessage, ModelAnswer, ProposedCall, ResultMessage, Usage
+from holdfast.session.view.compaction import CompactionRules
+from holdfast.session.view.messages import AssistantMessage, ModelAnswer, ProposedCall, ResultMessage, Usage
 from holdfast.testing.loop import in_loop
 from holdfast.testing.memory_home import Disk, crash_after, open_in_memory
 from tests.runtime.conftest import Stage, alice, bob

@@ -13,9 +13,10 @@ from holdfast.home import Agent
 from holdfast.ids import InstanceId, SessionId, call_id, delegate_session, turn_id
 from holdfast.ports.journal_store import Draft, SealMark
 from holdfast.ports.model import ModelRequest, OnText
-from holdfast.runtime import lives
-from holdfast.runtime.exporting import export_markdown
-from holdfast.session.authority import Audience
+from holdfast.runtime.lifecycle import instances as lives
+from holdfast.runtime.lifecycle.export import export_markdown
+from holdfast.session.authority.context import Audience
+from holdfast.session.authority.policy import Policy, Rule
 from holdfast.session.codec import encode
 from holdfast.session.commands import Cancel
 from holdfast.session.events import (
@@ -36,9 +37,8 @@ from holdfast.session.events import (
     TurnEnded,
     TurnParked,
 )
-from holdfast.session.messages import ModelAnswer, ProposedCall, Quote, ResultMessage, UserMessage
-from holdfast.session.policy import Policy, Rule
 from holdfast.session.react import FIRST_TURN
+from holdfast.session.view.messages import ModelAnswer, ProposedCall, Quote, ResultMessage, UserMessage
 from holdfast.testing import Crashed, Disk, ScriptModel, crash_after, open_in_memory
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Effects, Stage, alice, bob

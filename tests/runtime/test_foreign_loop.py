@@ -7,9 +7,9 @@ import pytest
 
 import holdfast
 from holdfast.ids import SessionId
-from holdfast.runtime.driver import Driver
-from holdfast.runtime.foreign import ForeignTurns
-from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.drive.driver import Driver
+from holdfast.runtime.external_loop import ForeignTurns
+from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.session.events import ApprovalRequested, CallFinished, CallsProposed, ModelCallStarted, ToolStarted, TurnEnded
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice, bob

@@ -6,11 +6,11 @@ import pytest
 
 from holdfast.adapters.inmemory import InMemoryDisk, InMemoryStore
 from holdfast.errors import NotSaved
-from holdfast.gateway.tokens import TokenBook
+from holdfast.gateway.server.tokens import TokenBook
 from holdfast.ids import SessionId
 from holdfast.ports.journal_store import Journal
-from holdfast.runtime.attempt import Phase
-from holdfast.runtime.home_ledger import HomeLedger
+from holdfast.runtime.ledger.attempt import Phase
+from holdfast.runtime.ledger.home_ledger import HomeLedger
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Refused
-from holdfast.runtime.exporting import export_lines, export_markdown
-from holdfast.runtime.importing import import_file
+from holdfast.runtime.lifecycle.export import export_lines, export_markdown
+from holdfast.runtime.lifecycle.import_file import import_file
 from holdfast.session.events import Compacted, LifeCarried, SessionBorn, TurnImported
-from holdfast.session.importing import read_session_file
-from holdfast.session.messages import AssistantMessage, NoteMessage, UserMessage
+from holdfast.session.view.messages import AssistantMessage, NoteMessage, UserMessage
+from holdfast.session.view.transcripts import read_session_file
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice
 from tests.runtime.test_compaction import Thinker, thinking

@@ -12,12 +12,12 @@ from holdfast.home import Agent, Home
 from holdfast.ids import JobId, SessionId
 from holdfast.ports.journal_store import Journal
 from holdfast.ports.model import ModelRequest, OnText
-from holdfast.runtime import job_call
-from holdfast.runtime.lives import delete, fork
-from holdfast.session.authority import Audience, LostContext
+from holdfast.runtime.jobs import call as job_call
+from holdfast.runtime.lifecycle.instances import delete, fork
+from holdfast.session.authority.context import Audience, LostContext
+from holdfast.session.authority.policy import Policy, Rule
 from holdfast.session.events import CallFinished, InputAccepted, JobCancelled, JobEnded, JobSubmitted, TurnEnded
-from holdfast.session.messages import ModelAnswer
-from holdfast.session.policy import Policy, Rule
+from holdfast.session.view.messages import ModelAnswer
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice, bob, seen
 from tests.runtime.test_memory import Heard
@@ -212,7 +212,7 @@ async def test_a_job_whose_record_comes_back_without_authority_never_starts(stag
     """What is let go is what the journal says after the commit, read back: lost authority runs nothing."""
     digs = Digs()
     stage.policy = AUTO
-    monkeypatch.setattr("holdfast.session.evolve_jobs._context_of", lambda state, event: LostContext(f"{state.session} lost {event.job}"))
+    monkeypatch.setattr("holdfast.session.features.jobs.evolve._context_of", lambda state, event: LostContext(f"{state.session} lost {event.job}"))
     async with stage.open(digs.agent()) as home:
         await home.send("ops/a", "dig place=yard", source=alice)
         assert (await home.session("ops/a")).jobs[0].boundary is None
@@ -321,7 +321,7 @@ async def test_an_edited_call_tells_the_model_what_was_changed(stage: Stage) -> 
 
 
 def test_the_kind_that_only_the_runtime_runs_is_the_tools_kind() -> None:
-    from holdfast.adapters.tools.job_tools import job_cancel
+    from holdfast.adapters.tools.jobs.tools import job_cancel
 
     assert job_cancel().definition.kind == job_call.CANCELS_JOBS
 

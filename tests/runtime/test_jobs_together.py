@@ -8,7 +8,8 @@ import pytest
 import holdfast
 from holdfast.home import Agent
 from holdfast.ids import SessionId
-from holdfast.session.authority import Audience
+from holdfast.session.authority.context import Audience
+from holdfast.session.authority.policy import Policy, Rule
 from holdfast.session.commands import StartTurn
 from holdfast.session.events import (
     ApprovalRequested,
@@ -23,7 +24,6 @@ from holdfast.session.events import (
     TurnEnded,
     TurnStarted,
 )
-from holdfast.session.policy import Policy, Rule
 from holdfast.testing import Crashed, Disk, ScriptModel, crash_after, open_in_memory
 from holdfast.testing.loop import in_loop
 from holdfast.testing.memory_items import item

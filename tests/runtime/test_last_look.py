@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.tools.python import PythonTool
+from holdfast.adapters.tools.python.decorator import PythonTool
 from holdfast.home import Agent
 from holdfast.ids import CallId, SessionId, TurnId
-from holdfast.runtime.tool_call import run_tool
-from holdfast.session.authority import Audience
+from holdfast.runtime.drive.tool_call import run_tool
+from holdfast.session.authority.context import Audience
+from holdfast.session.authority.policy import Policy, Rule
 from holdfast.session.events import CallFinished, ToolStarted
-from holdfast.session.policy import Policy, Rule
 from holdfast.testing import ScriptModel
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice

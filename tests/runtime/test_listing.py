@@ -11,10 +11,10 @@ from holdfast.errors import Busy, Refused
 from holdfast.home import Agent
 from holdfast.ids import ApprovalId, SessionId
 from holdfast.ports.journal_store import Draft
-from holdfast.runtime import lives
-from holdfast.runtime.job_verbs import Circle, list_jobs
-from holdfast.runtime.listing import is_seen
-from holdfast.runtime.noting import note
+from holdfast.runtime.jobs.verbs import Circle, list_jobs
+from holdfast.runtime.lifecycle import instances as lives
+from holdfast.runtime.reports.index_writer import note
+from holdfast.runtime.reports.listing import is_seen
 from holdfast.session.codec import encode
 from holdfast.session.events import ModelCallStarted, ModelGiven
 from holdfast.testing import ScriptModel

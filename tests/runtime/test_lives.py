@@ -16,16 +16,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.files import FileStore, backup
+from holdfast.adapters.files import FileStore
+from holdfast.adapters.files.home import backup
 from holdfast.errors import Refused, Untrusted
 from holdfast.home import Home
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Draft, Record, SealMark
-from holdfast.runtime.exporting import export_lines, export_markdown
-from holdfast.runtime.lives import begun_beyond, fork, unseal
+from holdfast.runtime.lifecycle.export import export_lines, export_markdown
+from holdfast.runtime.lifecycle.instances import begun_beyond, fork, unseal
 from holdfast.session.codec import encode
 from holdfast.session.events import ApprovalClosed, CallFinished, Compacted, InputDropped, LifeCarried, SessionBorn, TurnEnded
-from holdfast.session.home_events import SessionCreated
+from holdfast.session.home.events import SessionCreated
 from holdfast.testing.loop import in_loop
 from holdfast.wiring import open_service, restore_home
 from tests.runtime.conftest import Stage, alice, bob, seen

@@ -19,12 +19,12 @@ from holdfast.ids import InputId, InstanceId, TurnId, session_id
 from holdfast.ports.journal_store import Draft
 from holdfast.ports.memory import CannotRecall, Found
 from holdfast.ports.model import ModelRequest, OnText
-from holdfast.session.authority import Audience, MessageSource, context_from_source
+from holdfast.session.authority.context import Audience, MessageSource, context_from_source
+from holdfast.session.authority.policy import Policy, Rule
 from holdfast.session.codec import decode, encode
 from holdfast.session.events import CallFinished, InputAccepted, MemoryRecalled, ModelCallStarted, SessionBorn, ToolStarted, TurnEnded, TurnStarted
-from holdfast.session.memory import RECALLED, recalled_from
-from holdfast.session.messages import ModelAnswer, Quote
-from holdfast.session.policy import Policy, Rule
+from holdfast.session.features.memory.items import RECALLED, recalled_from
+from holdfast.session.view.messages import ModelAnswer, Quote
 from holdfast.testing import ScriptModel
 from holdfast.testing.loop import in_loop
 from holdfast.testing.memory_home import Disk, crash_after, open_in_memory

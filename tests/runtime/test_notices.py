@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast.runtime import driver
-from holdfast.runtime.driver import Driver
-from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.drive import driver
+from holdfast.runtime.drive.driver import Driver
+from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice
 

@@ -18,6 +18,7 @@ from holdfast.adapters.channels.webhook import WebhookChannel
 from holdfast.adapters.inmemory import Crashed
 from holdfast.ids import SessionId, TurnId
 from holdfast.ports.delivery import DeliveryInDoubt, NotDelivered, Parcel
+from holdfast.session.authority.policy import Policy
 from holdfast.session.events import (
     ApprovalRequested,
     DeliveryConfirmed,
@@ -26,7 +27,6 @@ from holdfast.session.events import (
     DeliverySent,
     TurnEnded,
 )
-from holdfast.session.policy import Policy
 from holdfast.testing import ScriptModel
 from holdfast.testing.loop import in_loop
 from holdfast.testing.memory_home import Disk, crash_after, open_in_memory
@@ -179,7 +179,7 @@ async def test_a_mirror_during_a_running_turn_is_an_owned_write(stage: Stage) ->
         context_tokens = None
 
         async def call(self, _: Any, *, on_text: Any) -> Any:
-            from holdfast.session.messages import ModelAnswer
+            from holdfast.session.view.messages import ModelAnswer
 
             on_text("par")
             await gate.wait()

@@ -9,9 +9,9 @@ import pytest
 import holdfast
 from holdfast import Agent
 from holdfast.ids import SessionId
-from holdfast.session.authority import Audience
+from holdfast.session.authority.context import Audience
+from holdfast.session.authority.policy import Policy, Rule
 from holdfast.session.events import AnswerRefused, ApprovalAnswered, ApprovalClosed, ApprovalRequested, CallFinished, ToolStarted, TurnEnded
-from holdfast.session.policy import Policy, Rule
 from holdfast.testing import ScriptModel
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice, bob, carol

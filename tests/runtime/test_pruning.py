@@ -5,11 +5,11 @@ import pytest
 from holdfast.home import Home
 from holdfast.ids import SessionId
 from holdfast.ports.journal_store import Draft, Record
-from holdfast.runtime.ledger import Ledger
-from holdfast.runtime.pruning import Old, let_go, old_sessions
+from holdfast.runtime.ledger.ledger import Ledger
+from holdfast.runtime.lifecycle.prune import Old, let_go, old_sessions
 from holdfast.session.codec import encode
 from holdfast.session.events import ModelGiven
-from holdfast.session.home_events import SessionDeleted, decode_home_event
+from holdfast.session.home.events import SessionDeleted, decode_home_event
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice
 from tests.runtime.test_pause_and_answer import act

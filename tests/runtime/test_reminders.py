@@ -10,8 +10,9 @@ import pytest
 import holdfast
 from holdfast.errors import Refused, Untrusted, Unusable
 from holdfast.ports.journal_store import Draft
-from holdfast.runtime.lives import fork, unseal
-from holdfast.session.authority import Audience
+from holdfast.runtime.lifecycle.instances import fork, unseal
+from holdfast.session.authority.context import Audience
+from holdfast.session.authority.policy import Policy, Rule
 from holdfast.session.codec import encode
 from holdfast.session.events import (
     ApprovalRequested,
@@ -23,7 +24,6 @@ from holdfast.session.events import (
     ReminderSet,
     TurnEnded,
 )
-from holdfast.session.policy import Policy, Rule
 from holdfast.testing import Crashed, ScriptModel, crash_after, open_in_memory
 from holdfast.testing.loop import in_loop
 from holdfast.testing.memory_home import Disk

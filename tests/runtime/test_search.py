@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.adapters.files.search import SqliteSearch
+from holdfast.adapters.sqlite.search import SqliteSearch
 from holdfast.errors import Refused
 from holdfast.ids import SessionId
-from holdfast.runtime.importing import import_file
-from holdfast.runtime.searching import search
-from holdfast.session.authority import Audience
+from holdfast.runtime.lifecycle.import_file import import_file
+from holdfast.runtime.reports.search import search
+from holdfast.session.authority.context import Audience
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice, bob
 from tests.runtime.test_import import FILE

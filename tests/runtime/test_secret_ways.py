@@ -18,11 +18,11 @@ import pytest
 
 import holdfast
 from holdfast.errors import HoldfastError
-from holdfast.gateway.tokens import TokenBook
-from holdfast.runtime.importing import import_file
-from holdfast.runtime.lives import delete, unseal
+from holdfast.gateway.server.tokens import TokenBook
+from holdfast.runtime.lifecycle.import_file import import_file
+from holdfast.runtime.lifecycle.instances import delete, unseal
 from holdfast.secrecy import HIDDEN, secrecy_of
-from holdfast.session.messages import Quote
+from holdfast.session.view.messages import Quote
 from holdfast.testing import ScriptModel
 from holdfast.testing.loop import in_loop
 from holdfast.token_form import token_of

@@ -7,11 +7,11 @@ import pytest
 
 import holdfast
 from holdfast.ids import CallId, InstanceId, SessionId, TurnId
-from holdfast.runtime.lives import unseal
+from holdfast.runtime.lifecycle.instances import unseal
 from holdfast.secrecy import HIDDEN, Secrecy
 from holdfast.session.events import CallFinished, ModelAnswered
-from holdfast.session.memory import MemoryItem
-from holdfast.session.messages import Quote
+from holdfast.session.features.memory.items import MemoryItem
+from holdfast.session.view.messages import Quote
 from holdfast.testing import ScriptModel
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from holdfast.ids import SessionId
-from holdfast.runtime import ledger as ledgers
-from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.ledger import ledger as ledgers
+from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice
 

@@ -11,8 +11,8 @@ from holdfast.adapters.inmemory import Fault
 from holdfast.errors import NotSaved, Refused
 from holdfast.home import Agent
 from holdfast.ids import ApprovalId, SessionId
+from holdfast.session.authority.policy import Policy
 from holdfast.session.events import ApprovalAnswered, CallFinished, ToolStarted
-from holdfast.session.policy import Policy
 from holdfast.testing import ScriptModel
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice, bob

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.session.authority import Audience
+from holdfast.session.authority.context import Audience
+from holdfast.session.authority.policy import Policy, Rule
 from holdfast.session.events import ApprovalAnswered, ApprovalRequested
-from holdfast.session.home_events import GrantProposed
-from holdfast.session.policy import Policy, Rule
+from holdfast.session.home.events import GrantProposed
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice, bob, carol
 from tests.runtime.test_grants import several

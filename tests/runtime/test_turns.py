@@ -13,8 +13,9 @@ from holdfast.home import Agent
 from holdfast.ids import SessionId, TurnId
 from holdfast.limits import MIB
 from holdfast.ports.model import ModelRequest, OnText
-from holdfast.runtime.seeing_through import nothing_owed
-from holdfast.session.authority import Audience, Workspace
+from holdfast.runtime.drive.turn import nothing_owed
+from holdfast.session.authority.context import Audience, Workspace
+from holdfast.session.authority.policy import Policy, Rule
 from holdfast.session.events import (
     ApprovalRequested,
     CallFinished,
@@ -29,8 +30,7 @@ from holdfast.session.events import (
     TurnEnded,
     TurnStarted,
 )
-from holdfast.session.messages import ModelAnswer, ProposedCall
-from holdfast.session.policy import Policy, Rule
+from holdfast.session.view.messages import ModelAnswer, ProposedCall
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice, bob, seen
 from tests.runtime.test_pause_and_answer import act, of
@@ -330,7 +330,7 @@ async def test_an_in_doubt_call_asks_again_whatever_grants_say(stage: Stage) -> 
 async def test_a_late_answer_of_the_model_is_dropped_visibly(stage: Stage) -> None:
     """T6: whoever follows sees that an answer came too late, and why."""
     from holdfast.session.commands import TakeAnswer
-    from holdfast.session.messages import ModelAnswer
+    from holdfast.session.view.messages import ModelAnswer
 
     ops = stage.agent([{"say": "hi"}])
     async with stage.open(ops) as home:
@@ -399,7 +399,7 @@ async def test_what_was_said_in_a_narrower_circle_is_not_shown_to_a_wider_one(st
             self.seen: list[str] = []
 
         async def call(self, request: Any, *, on_text: Any) -> Any:
-            from holdfast.session.messages import ModelAnswer
+            from holdfast.session.view.messages import ModelAnswer
 
             on_text("")
             self.seen.append(repr(request.messages))
@@ -545,7 +545,7 @@ async def test_what_a_model_wrote_with_half_a_character_is_kept_and_no_call_runs
 @in_loop
 async def test_what_a_turn_of_long_ago_used_is_still_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who repeats an old message is told the original turn's outcome, what it used included."""
-    monkeypatch.setattr("holdfast.runtime.ledger._REMEMBERED_MAX", 1)
+    monkeypatch.setattr("holdfast.runtime.ledger.ledger._REMEMBERED_MAX", 1)
     async with stage.open(holdfast.Agent("ops", model="demo")) as home:
         first = await home.send("ops/api", "hello", source=alice, dedup="one")
         assert first.usage.output_tokens > 0

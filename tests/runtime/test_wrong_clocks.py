@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.gateway.tokens import TokenBook
-from holdfast.runtime.home_authority import accept_clock
-from holdfast.runtime.home_ledger import HomeLedger
-from holdfast.session.home_events import TimeNoted
+from holdfast.gateway.server.tokens import TokenBook
+from holdfast.runtime.ledger.home_authority import accept_clock
+from holdfast.runtime.ledger.home_ledger import HomeLedger
+from holdfast.session.home.events import TimeNoted
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice
 from tests.runtime.test_pause_and_answer import act

@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-
-from holdfast.testing.scenarios import SEPARATOR, retold
+from proof.scenarios.teller import SEPARATOR, retold
 
 STORIES = sorted(Path(__file__).parent.glob("*.txt"))
 

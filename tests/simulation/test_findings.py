@@ -9,25 +9,25 @@ import holdfast
 from holdfast.adapters.inmemory import InMemoryDisk, InMemoryStore
 from holdfast.adapters.inmemory.disk import Fault
 from holdfast.errors import Busy, Fenced, InDoubt, Refused
-from holdfast.gateway import driving
-from holdfast.gateway.driving import Drives
+from holdfast.gateway.server import drive_scheduler as driving
+from holdfast.gateway.server.drive_scheduler import Drives
 from holdfast.home import Agent
 from holdfast.ids import CallId, InstanceId, ReminderId, SessionId, TurnId
 from holdfast.ports.delivery import Parcel
 from holdfast.ports.journal_store import Draft, SealMark
 from holdfast.ports.model import ModelRequest, OnText
-from holdfast.runtime.job_verbs import Circle, list_jobs
-from holdfast.runtime.jobs import hosted_here
-from holdfast.runtime.ledger import Ledger
-from holdfast.runtime.outbox import Outbox
-from holdfast.runtime.sending import Sending
-from holdfast.runtime.shelf import Shelf
+from holdfast.runtime.drive.outbox import Outbox
+from holdfast.runtime.jobs.verbs import Circle, list_jobs
+from holdfast.runtime.jobs.watcher import hosted_here
+from holdfast.runtime.ledger.ledger import Ledger
+from holdfast.runtime.ledger.open_sessions import Shelf
+from holdfast.runtime.verbs.send import Sending
 from holdfast.secrecy import Secrecy
 from holdfast.session.codec import encode
 from holdfast.session.commands import QueueDelivery, SetReminder
 from holdfast.session.events import DelegateOf, SessionBorn
-from holdfast.session.messages import ModelAnswer, ProposedCall, ResultMessage
-from holdfast.session.schedule import Every
+from holdfast.session.features.reminders.schedule import Every
+from holdfast.session.view.messages import ModelAnswer, ProposedCall, ResultMessage
 from holdfast.testing import ManualClock, ScriptModel
 from holdfast.testing.loop import in_loop
 from holdfast.testing.memory_home import open_in_memory

@@ -13,31 +13,39 @@ from typing import Any
 import msgspec
 import pytest
 from blake3 import blake3
+from proof.checkers.promises import PromiseBroken
+from proof.simulation.kinds import KINDS
+from proof.simulation.virtual_loop import run_virtually
+from proof.simulation.world.instances import Life, simulate_home
 
 from holdfast.adapters.inmemory import InMemoryJournal, commit
 from holdfast.adapters.inmemory import memory as inmemory_memory
-from holdfast.adapters.tools import memory as memory_tools
+from holdfast.adapters.tools.builtin import memory as memory_tools
 from holdfast.errors import InvariantBroken
 from holdfast.ids import JobId
 from holdfast.ports.journal_store import Check, Draft
-from holdfast.runtime import delegating, driver, job_call, looking, model_call, recalling, reminding, tool_call
-from holdfast.runtime.attempt import As
-from holdfast.runtime.ledger import Ledger
+from holdfast.runtime import reminders as reminding
+from holdfast.runtime.delegates import delegation as delegating
+from holdfast.runtime.drive import binding as looking
+from holdfast.runtime.drive import driver, model_call, tool_call
+from holdfast.runtime.jobs import call as job_call
+from holdfast.runtime.ledger.attempt import As
+from holdfast.runtime.ledger.ledger import Ledger
+from holdfast.runtime.memory import recall as recalling
 from holdfast.runtime.service import Service
-from holdfast.session import decide as deciding
-from holdfast.session import decide_answers, decide_inputs, decide_jobs, decide_memory
-from holdfast.session.authority import Principal
+from holdfast.session.authority.context import Principal
 from holdfast.session.codec import encode
 from holdfast.session.commands import EndJob
-from holdfast.session.decided import Decided
+from holdfast.session.decide import answers as decide_answers
+from holdfast.session.decide import commit as deciding
+from holdfast.session.decide import inputs as decide_inputs
+from holdfast.session.decide.decision import Decided
 from holdfast.session.events import JobEnded
-from holdfast.session.memory import circle_of
+from holdfast.session.features.jobs import decide as decide_jobs
+from holdfast.session.features.memory import decide as decide_memory
+from holdfast.session.features.memory.items import circle_of
 from holdfast.session.state import Job, SessionState
 from holdfast.session.transitions import IllegalTransition
-from holdfast.testing.promises import PromiseBroken
-from holdfast.testing.simulated_kinds import KINDS
-from holdfast.testing.simulated_life import Life, simulate_home
-from holdfast.testing.virtual_loop import run_virtually
 
 SEEDS_PER_TEST = 50
 SEEDS_TRIED_MAX = 300  # a change of the runtime's timing moves what a seed leads to, and a guard that matters once in a hundred lives is still seen

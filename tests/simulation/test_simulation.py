@@ -1,11 +1,10 @@
 """Seeded lives: safety after every record, liveness once the faults stop. A red seed is repeated with `make simulate ARGS="--seed N"`."""
 
 import pytest
-
-from holdfast.testing.promises import PromiseBroken, Watcher
-from holdfast.testing.simulate import main
-from holdfast.testing.simulated_session import PureSubject
-from holdfast.testing.simulator import simulate
+from proof.checkers.promises import PromiseBroken, Watcher
+from proof.simulation.command import main
+from proof.simulation.session import PureSubject
+from proof.simulation.simulator import simulate
 
 SEEDS_PER_TEST = 25
 

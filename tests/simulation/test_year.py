@@ -22,9 +22,9 @@ from holdfast.ids import SessionId, TurnId
 from holdfast.ports.delivery import DeliveryInDoubt, NotDelivered, Parcel
 from holdfast.ports.model import ModelFailed, ModelRequest, OnText
 from holdfast.session.codec import EVENT_TYPES, decode
-from holdfast.session.compaction import CompactionRules
 from holdfast.session.events import Compacted, DeliveryConfirmed, DeliveryFailed, DeliveryQueued, ToolStarted, TurnCompacted, TurnEnded
-from holdfast.session.messages import AssistantMessage, ModelAnswer, ProposedCall, ResultMessage, Usage
+from holdfast.session.view.compaction import CompactionRules
+from holdfast.session.view.messages import AssistantMessage, ModelAnswer, ProposedCall, ResultMessage, Usage
 from holdfast.testing import ManualClock
 from holdfast.testing.loop import in_loop
 from holdfast.testing.memory_home import Disk, crash_after, open_in_memory

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast.adapters.tools.isolation import Obstacle, find_isolation
-from holdfast.adapters.tools.launch import landlock_abi
+from holdfast.adapters.tools.shell.confinement.isolation import Obstacle, find_isolation
+from holdfast.adapters.tools.shell.launcher_child import landlock_abi
 
 HERE = Path(__file__).parent
 NOBODY = 65534

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 
-from holdfast.adapters.tools.shell import Shell
+from holdfast.adapters.tools.shell.shell import Shell
 from holdfast.ids import CallId, InstanceId, JobId, SessionId, TurnId
 from holdfast.journal.chain import subkey
 from holdfast.ports.jobs import JobKey

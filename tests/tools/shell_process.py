@@ -10,7 +10,7 @@ import json
 import os
 import sys
 
-from holdfast.adapters.tools.shell import Shell
+from holdfast.adapters.tools.shell.shell import Shell
 from holdfast.ids import CallId, InstanceId, SessionId, TurnId
 from holdfast.ports.tools import Scene
 

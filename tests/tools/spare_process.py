@@ -14,8 +14,8 @@ import sys
 import zlib
 from typing import Any
 
-from holdfast.adapters.tools.shell import Shell
-from holdfast.adapters.tools.spare import SpareLauncher
+from holdfast.adapters.tools.shell.shell import Shell
+from holdfast.adapters.tools.shell.spare import SpareLauncher
 from holdfast.ids import CallId, InstanceId, SessionId, TurnId
 from holdfast.ports.tools import Scene
 

@@ -13,7 +13,7 @@ import pydantic
 import pydantic.dataclasses
 import pytest
 
-from holdfast.adapters.tools.python import tool
+from holdfast.adapters.tools.python.decorator import tool
 from holdfast.errors import Unusable
 from holdfast.ports.tools import InvalidArguments, ToolCall
 

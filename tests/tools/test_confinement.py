@@ -12,14 +12,15 @@ import msgspec
 import pytest
 from tests.tools.adversary import needs
 
-from holdfast.adapters.tools import confinement, isolation, view
-from holdfast.adapters.tools.confinement import choose, confinement_report
 from holdfast.adapters.tools.home_guard import guard_of
-from holdfast.adapters.tools.isolation import Isolation, Obstacle, obstacle_from
-from holdfast.adapters.tools.launcher import LaunchPlan
-from holdfast.adapters.tools.level_text import network_note
-from holdfast.adapters.tools.shell import Shell
-from holdfast.adapters.tools.view import Bind
+from holdfast.adapters.tools.shell.confinement import isolation, view
+from holdfast.adapters.tools.shell.confinement import levels as confinement
+from holdfast.adapters.tools.shell.confinement.isolation import Isolation, Obstacle, obstacle_from
+from holdfast.adapters.tools.shell.confinement.level_text import network_note
+from holdfast.adapters.tools.shell.confinement.levels import choose, confinement_report
+from holdfast.adapters.tools.shell.confinement.view import Bind
+from holdfast.adapters.tools.shell.launcher import LaunchPlan
+from holdfast.adapters.tools.shell.shell import Shell
 from holdfast.ports.tools import CannotBind
 
 MECHANISMS = ["landlock", "bubblewrap"]
@@ -190,7 +191,7 @@ def test_a_workspace_that_is_swapped_is_never_shown_to_a_command(place: Any, enc
     with pytest.raises(CannotBind, match="not what it was when this was approved"):
         asyncio.run(prepare())
     # Swapped after our own last look: the launcher's look, from inside, is left.
-    monkeypatch.setattr("holdfast.adapters.tools.shell._identified", lambda _: binding.folders)
+    monkeypatch.setattr("holdfast.adapters.tools.shell.shell._identified", lambda _: binding.folders)
     with pytest.raises(CannotBind, match="is not what it was when this was approved"):
         asyncio.run(prepare())
 
@@ -216,7 +217,7 @@ def test_a_folder_that_undoes_the_view_is_not_isolated(place: Any, encode: Any, 
 
 
 def test_a_workspace_that_holds_everything_of_the_user_is_named(place: Any, encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.adapters.tools.level_text.user_folder", lambda: str(place.workspace))
+    monkeypatch.setattr("holdfast.adapters.tools.shell.confinement.level_text.user_folder", lambda: str(place.workspace))
     display = bound(encode, place.scene(), Shell(), command="ls").display
     assert f"{place.workspace} holds everything of the user: all of it can be read and changed" in display
 
@@ -343,7 +344,7 @@ def test_isolation_is_found_out_by_running_it(tmp_path: Path, monkeypatch: pytes
 def test_user_namespaces_that_are_switched_off_are_named_for_real() -> None:
     """In a namespace where no further one may be made, bubblewrap itself fails, and the kernel's setting says why."""
     needs("bubblewrap")
-    code = "from holdfast.adapters.tools.isolation import find_isolation as f; print(f().cause)"
+    code = "from holdfast.adapters.tools.shell.confinement.isolation import find_isolation as f; print(f().cause)"
     off = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
     words = ["unshare", "--user", "--map-root-user", "sh", "-c", off, "sh", sys.executable, "-c", code]
     done = subprocess.run(words, check=False, capture_output=True, text=True)

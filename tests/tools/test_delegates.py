@@ -2,11 +2,11 @@
 
 import pytest
 
-from holdfast.adapters.tools.delegates import delegate_tool
+from holdfast.adapters.tools.builtin.delegates import delegate_tool
 from holdfast.errors import Unusable
 from holdfast.home import Agent, specs_from_agents
 from holdfast.ports.tools import InvalidArguments
-from holdfast.runtime.world import AgentSpec
+from holdfast.runtime.context import AgentSpec
 from holdfast.wiring import delegates_of
 
 TOOL = delegate_tool("helper")

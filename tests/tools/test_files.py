@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import limits
-from holdfast.adapters.tools import writing
-from holdfast.adapters.tools.reading import list_files, read_file, search_files
-from holdfast.adapters.tools.writing import write_file
+from holdfast.adapters.tools.files import write as writing
+from holdfast.adapters.tools.files.read import list_files, read_file, search_files
+from holdfast.adapters.tools.files.write import write_file
 from holdfast.ports.tools import CannotBind, InvalidArguments
 
 
@@ -85,8 +85,8 @@ def test_a_second_name_of_the_home_is_denied_too(tmp_path: Path, make_place: Any
     script = f"""
 import os, sys
 sys.path[:0] = {[p for p in __import__("sys").path if p]!r}
-from holdfast.adapters.tools.reading import read_file
-from holdfast.adapters.tools.confinement import confinement_report
+from holdfast.adapters.tools.files.read import read_file
+from holdfast.adapters.tools.shell.confinement.levels import confinement_report
 from holdfast.ports.tools import CannotBind, Scene
 scene = Scene(session="local/x", instance="i", turn="t1", call="c", workspace={str(place.workspace)!r}, requester="a", audience="personal",
               boundary="b", home={str(place.home)!r})

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from tests.tools.conftest import Place, encode
 
-from holdfast.adapters.tools import file_walk
-from holdfast.adapters.tools.reading import list_files, read_file, search_files
-from holdfast.adapters.tools.writing import write_file
+from holdfast.adapters.tools.files import walk as file_walk
+from holdfast.adapters.tools.files.read import list_files, read_file, search_files
+from holdfast.adapters.tools.files.write import write_file
 from holdfast.ports.tools import CannotBind, Tool, ToolReturned
 
 TRIES = 500

@@ -21,10 +21,12 @@ from tests.tools.test_shell import sleepers
 
 __all__ = ["open_folder"]
 
-from holdfast.adapters.tools import job_tools, processes, supervise
-from holdfast.adapters.tools.confinement import MECHANISMS
-from holdfast.adapters.tools.job_files import STATUS, JobFiles, folder_name
-from holdfast.adapters.tools.shell import Shell
+from holdfast.adapters.tools.jobs import supervisor as supervise
+from holdfast.adapters.tools.jobs import tools as job_tools
+from holdfast.adapters.tools.jobs.files import STATUS, JobFiles, folder_name
+from holdfast.adapters.tools.shell import processes
+from holdfast.adapters.tools.shell.confinement.levels import MECHANISMS
+from holdfast.adapters.tools.shell.shell import Shell
 from holdfast.ids import InstanceId, JobId
 from holdfast.journal.chain import subkey
 from holdfast.ports.jobs import JobKey, JobSeen
@@ -133,7 +135,7 @@ def test_nothing_of_a_job_is_left_when_its_word_is(place: Place, mechanism: Any)
 
 REAPING = """
 import os
-from holdfast.adapters.tools import supervise
+from holdfast.adapters.tools.jobs import supervisor as supervise
 
 read, write = os.pipe()
 command = os.fork()

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.tools.leaf_commands import why_not_text
-from holdfast.adapters.tools.leaf_table import BUILTINS, LEAVES
-from holdfast.adapters.tools.shell import Shell
-from holdfast.adapters.tools.shell_reading import read_command
+from holdfast.adapters.tools.shell.parse import read_command
+from holdfast.adapters.tools.shell.remembered.commands import why_not_text
+from holdfast.adapters.tools.shell.remembered.table import BUILTINS, LEAVES
+from holdfast.adapters.tools.shell.shell import Shell
 
 HERE = Path(__file__).parent
 # 200 commands that people run every day: `+` can be remembered, `-` is asked each time.

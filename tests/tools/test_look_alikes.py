@@ -6,15 +6,15 @@ import unicodedata
 from typing import Any
 
 import pytest
+from proof.generated_docs.confusables_data import ascii_targets, further_targets, module_from_text, table_from_text
 
 import holdfast
-from holdfast.adapters.tools.reading import read_file, search_files
-from holdfast.adapters.tools.shell import Shell
-from holdfast.adapters.tools.writing import write_file
-from holdfast.session import confusables
-from holdfast.session.look_alikes import like_of, name_of
-from holdfast.session.rendering import read_back, render, render_argument, render_content
-from holdfast.testing.confusables_data import ascii_targets, further_targets, module_from_text, table_from_text
+from holdfast.adapters.tools.files.read import read_file, search_files
+from holdfast.adapters.tools.files.write import write_file
+from holdfast.adapters.tools.shell.shell import Shell
+from holdfast.session.view import confusables
+from holdfast.session.view.look_alikes import like_of, name_of
+from holdfast.session.view.rendering import read_back, render, render_argument, render_content
 
 ALIKE = {char: target for group in (confusables.ASCII, confusables.FURTHER) for target, chars in group.items() for char in chars}
 LETTERS = {char: target for char, target in ALIKE.items() if unicodedata.category(char)[0] in "LN"}
@@ -163,7 +163,9 @@ def test_many_look_alikes_are_counted_and_not_all_named() -> None:
 
 def test_the_data_is_not_loaded_for_ascii() -> None:
     """A command that needs no model starts fast: the table is read with the first text that needs it."""
-    code = "import sys; from holdfast.session.rendering import render; render('ls -l'); print('holdfast.session.confusables' in sys.modules)"
+    code = (
+        "import sys; from holdfast.session.view.rendering import render; render('ls -l'); print('holdfast.session.view.confusables' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 

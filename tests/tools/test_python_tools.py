@@ -12,8 +12,8 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast.adapters.tools import python
-from holdfast.adapters.tools.python import tool
+from holdfast.adapters.tools.python import decorator as python
+from holdfast.adapters.tools.python.decorator import tool
 from holdfast.adapters.tools.threads import OwnedThreads
 from holdfast.errors import InvariantBroken, Unusable
 from holdfast.ports.tools import CannotBind, InvalidArguments, ToolCall

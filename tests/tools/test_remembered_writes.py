@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from tests.unit.session.test_policy import ALICE, grant
 
-from holdfast.adapters.tools.inert_files import is_inert
-from holdfast.adapters.tools.writing import write_file
-from holdfast.session.approvals import SCOPES, options_for
-from holdfast.session.grants import covers
-from holdfast.session.home_events import GrantProposed
-from holdfast.session.plan import Binding
-from holdfast.session.policy import Ask
+from holdfast.adapters.tools.files.inert_files import is_inert
+from holdfast.adapters.tools.files.write import write_file
+from holdfast.session.authority.approvals import SCOPES, options_for
+from holdfast.session.authority.grants import covers
+from holdfast.session.authority.plan import Binding
+from holdfast.session.authority.policy import Ask
+from holdfast.session.home.events import GrantProposed
 
 
 def look(place: Any, encode: Any, path: str, content: str = "x\n") -> tuple[Binding, str]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.limits import DISPLAY_CHARS_MAX
-from holdfast.session.rendering import TooLongToShow, fit, framed, read_back, render, render_content
+from holdfast.session.view.rendering import TooLongToShow, fit, framed, read_back, render, render_content
 
 NASTY = st.text(
     st.one_of(

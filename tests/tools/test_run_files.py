@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from tests.tools.adversary import HERE, NOBODY, PACKAGES, World, open_folder, system_python
 
-from holdfast.adapters.tools import shell as shell_module
-from holdfast.adapters.tools.isolation import Isolation, find_isolation
-from holdfast.adapters.tools.launcher import Launched
-from holdfast.adapters.tools.run_text import BOUND, DECLARED
-from holdfast.adapters.tools.shell import Shell
+from holdfast.adapters.tools.shell import shell as shell_module
+from holdfast.adapters.tools.shell.confinement.isolation import Isolation, find_isolation
+from holdfast.adapters.tools.shell.launcher import Launched
+from holdfast.adapters.tools.shell.scripts.text import BOUND, DECLARED
+from holdfast.adapters.tools.shell.shell import Shell
 from holdfast.ports.tools import CannotBind, ToolReturned
 
 __all__ = ["open_folder"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.adapters.tools.seccomp import abi_of, filter_of
+from holdfast.adapters.tools.shell.confinement.seccomp import abi_of, filter_of
 from holdfast.ports.tools import CannotBind
 
 HEADERS = {

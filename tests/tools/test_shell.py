@@ -17,11 +17,12 @@ import pytest
 from tests.tools.adversary import needs
 
 from holdfast import limits
-from holdfast.adapters.tools import launch, launcher, processes
-from holdfast.adapters.tools import shell as shell_module
-from holdfast.adapters.tools.launcher import Launched
-from holdfast.adapters.tools.processes import boot_id, end_survivors, facts_of
-from holdfast.adapters.tools.shell import Shell
+from holdfast.adapters.tools.shell import launcher, processes
+from holdfast.adapters.tools.shell import launcher_child as launch
+from holdfast.adapters.tools.shell import shell as shell_module
+from holdfast.adapters.tools.shell.launcher import Launched
+from holdfast.adapters.tools.shell.processes import boot_id, end_survivors, facts_of
+from holdfast.adapters.tools.shell.shell import Shell
 from holdfast.errors import InvariantBroken
 from holdfast.ports.tools import CannotBind, InvalidArguments, ProcessFacts
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.adapters.tools.leaf_commands import why_not_text
-from holdfast.adapters.tools.leaf_table import LEAVES
-from holdfast.adapters.tools.shell_reading import read_command
+from holdfast.adapters.tools.shell.parse import read_command
+from holdfast.adapters.tools.shell.remembered.commands import why_not_text
+from holdfast.adapters.tools.shell.remembered.table import LEAVES
 
 NAMES = sorted({*LEAVES, "find", "sed", "test"} - {":", "exit"})
 PIECES = r"""

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.tools.shell import Shell
-from holdfast.adapters.tools.shell_reading import read_command
+from holdfast.adapters.tools.shell.parse import read_command
+from holdfast.adapters.tools.shell.shell import Shell
 
 READABLE = [
     "ls",

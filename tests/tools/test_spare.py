@@ -19,9 +19,9 @@ from tests.tools.spare_process import PromptSpare, call_at
 from tests.tools.test_shell import gone, sleepers, wait_until_none_sleeps
 
 import holdfast
-from holdfast.adapters.tools.processes import _members, end_survivors, facts_of
-from holdfast.adapters.tools.shell import Shell
-from holdfast.adapters.tools.spare import SpareLauncher
+from holdfast.adapters.tools.shell.processes import _members, end_survivors, facts_of
+from holdfast.adapters.tools.shell.shell import Shell
+from holdfast.adapters.tools.shell.spare import SpareLauncher
 from holdfast.ids import CallId
 from holdfast.ports.tools import ProcessFacts
 from holdfast.testing import ScriptModel

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.adapters.tools.now import now
-from holdfast.adapters.tools.program import Program
-from holdfast.adapters.tools.python import tool
-from holdfast.adapters.tools.questions import ask_person
-from holdfast.adapters.tools.toolbox import Toolbox, builtin_tools, load_tool
+from holdfast.adapters.tools.builtin.now import now
+from holdfast.adapters.tools.builtin.questions import ask_person
+from holdfast.adapters.tools.python.decorator import tool
+from holdfast.adapters.tools.registry import Toolbox, builtin_tools, load_tool
+from holdfast.adapters.tools.user_program import Program
 from holdfast.errors import InvariantBroken, Unusable
 from holdfast.ports.tools import BUILTIN_TOOLS, InvalidArguments, ToolBox
-from holdfast.session.approvals import RESERVED
+from holdfast.session.authority.approvals import RESERVED
 
 
 @tool
@@ -135,6 +135,6 @@ def test_questions_nobody_could_answer_are_refused(encode: Any, arguments: dict[
 def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
     import subprocess
 
-    code = "import sys, holdfast.adapters.tools.toolbox as t; t.builtin_tools(); print([m for m in ('pydantic', 'tree_sitter', 'tree_sitter_bash') if m in sys.modules])"
+    code = "import sys, holdfast.adapters.tools.registry as t; t.builtin_tools(); print([m for m in ('pydantic', 'tree_sitter', 'tree_sitter_bash') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env={"PYTHONPATH": ":".join(sys.path)})
     assert done.stdout == "[]\n"

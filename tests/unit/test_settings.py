@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.tools.toolbox import builtin_tools
+from holdfast.adapters.tools.registry import builtin_tools
 from holdfast.errors import Unusable
 from holdfast.limits import JSON_DEPTH_MAX
 from holdfast.ports.tools import BUILTIN_TOOLS
-from holdfast.runtime.world import AgentSpec
-from holdfast.session.authority import Audience
-from holdfast.session.policy import Policy, Rule
+from holdfast.runtime.context import AgentSpec
+from holdfast.session.authority.context import Audience
+from holdfast.session.authority.policy import Policy, Rule
 from holdfast.settings import FILE_NAME, Notify, Settings, SettingsSource, lines, load_settings, settings_from_toml
 from holdfast.settings.keys import ANY, NOTIFY_KEYS, RULE_KEYS, SECTIONS
 from holdfast.settings.lines import line_of, places_of

@@ -16,9 +16,9 @@ import typer
 from typer.core import TyperGroup
 
 from holdfast.cli.loading import register_all, wanted
-from holdfast.cli.options import APP_HELP, HOME_HELP, JSON_HELP, Options, take_app, take_home, take_json
-from holdfast.cli.output import Output, error_from_os, exit_code_of
-from holdfast.cli.terminal import prepare_streams
+from holdfast.cli.shared.options import APP_HELP, HOME_HELP, JSON_HELP, Options, take_app, take_home, take_json
+from holdfast.cli.shared.output import Output, error_from_os, exit_code_of
+from holdfast.cli.shared.terminal import prepare_streams
 from holdfast.errors import HoldfastError, Refused, Unusable
 
 COMMANDS = (
@@ -78,7 +78,7 @@ def make_app(names: Sequence[str] = COMMANDS) -> typer.Typer:
     ) -> None:
         pass
 
-    register_all(app, "holdfast.cli", names)
+    register_all(app, "holdfast.cli.commands", names)
     return app
 
 

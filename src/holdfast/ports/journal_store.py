@@ -25,7 +25,7 @@ import msgspec
 from holdfast.errors import Busy
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.record import Draft, Head, Record
-from holdfast.session.home_events import SessionSealed
+from holdfast.session.home.events import SessionSealed
 
 __all__ = ["Appended", "Check", "Claim", "Decide", "Draft", "Head", "Journal", "JournalStore", "Record", "SealMark", "Section"]
 

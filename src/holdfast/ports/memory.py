@@ -1,5 +1,5 @@
 """
-What is remembered beyond a session: items, each of one circle (see `holdfast.session.memory`), found by their words.
+What is remembered beyond a session: items, each of one circle (see `holdfast.session.features.memory.items`), found by their words.
 
 Not a cache: what `add` has returned from is durable, and nothing makes a lost item again. The store is no judge: it narrows a search to the circle it is asked for,
 and whoever asked judges every item again. What it gives back as an item was written by us, whole: a row that does not verify under the home's key is never an
@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.errors import Refused
 from holdfast.secrecy import known
-from holdfast.session.memory import Circle, MemoryItem
+from holdfast.session.features.memory.items import Circle, MemoryItem
 
 
 class CannotRecall(Exception):

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.session.messages import FailureKind, Message, ModelAnswer
+from holdfast.session.view.messages import FailureKind, Message, ModelAnswer
 
 
 class ToolSchema(msgspec.Struct, frozen=True):

@@ -18,8 +18,8 @@ import msgspec
 
 from holdfast.ids import CallId, InstanceId, JobId, SessionId, TurnId
 from holdfast.secrecy import Secret
-from holdfast.session.memory import Circle, Origin
-from holdfast.session.plan import Binding, ToolDefinition
+from holdfast.session.authority.plan import Binding, ToolDefinition
+from holdfast.session.features.memory.items import Circle, Origin
 
 if TYPE_CHECKING:
     from holdfast.ports.jobs import JobKey

@@ -7,7 +7,7 @@ It raises Unusable, with the field's name and the nearest name there is, when it
 from datetime import UTC, tzinfo
 
 from holdfast.errors import Unusable
-from holdfast.session.schedule import FindZone
+from holdfast.session.features.reminders.schedule import FindZone
 
 __all__ = ["FindZone", "utc_alone"]
 

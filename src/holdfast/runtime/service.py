@@ -17,43 +17,38 @@ import msgspec
 from holdfast.errors import HoldfastError, Refused
 from holdfast.ids import ApprovalId, GrantId, ReminderId, SessionId, TurnId, session_id
 from holdfast.ports.journal_store import Check, Record
-from holdfast.runtime import listing, reminding
-from holdfast.runtime.accepting import Incoming, accepting, ensure_session, refuse_unfit, written_as_json
-from holdfast.runtime.answering import Answering
-from holdfast.runtime.compactor import CompactionReport, Compactor
-from holdfast.runtime.delegating import Delegation
-from holdfast.runtime.driver import Until
-from holdfast.runtime.feed import Feed
-from holdfast.runtime.following import follow_session
-from holdfast.runtime.foreign import ForeignTurn, ForeignTurns
-from holdfast.runtime.grant_reports import GrantReport, grant_report
-from holdfast.runtime.home_ledger import HomeLedger
-from holdfast.runtime.jobs import JobKeeper
-from holdfast.runtime.ledger import Ledger
-from holdfast.runtime.noting import Noting, note, note_sealed
-from holdfast.runtime.outbox import owed_by
-from holdfast.runtime.patience import Patience
-from holdfast.runtime.reports import (
-    AnswerReport,
-    ApprovalReport,
-    ReminderReport,
-    SessionReport,
-    TurnReport,
-)
-from holdfast.runtime.resuming import Resuming
-from holdfast.runtime.secrecy import refuse_secrets
-from holdfast.runtime.seeing_through import TurnDrives
-from holdfast.runtime.sending import Sending
-from holdfast.runtime.shelf import Shelf
-from holdfast.runtime.telling import doubts_of, session_report, turn_report
-from holdfast.runtime.timekeeper import HomeTime
-from holdfast.runtime.world import World
+from holdfast.runtime import reminders as reminding
+from holdfast.runtime.context import World
+from holdfast.runtime.delegates.delegation import Delegation
+from holdfast.runtime.drive.compactor import CompactionReport, Compactor
+from holdfast.runtime.drive.driver import Until
+from holdfast.runtime.drive.outbox import owed_by
+from holdfast.runtime.drive.turn import TurnDrives
+from holdfast.runtime.external_loop import ForeignTurn, ForeignTurns
+from holdfast.runtime.jobs.watcher import JobKeeper
+from holdfast.runtime.ledger.home_ledger import HomeLedger
+from holdfast.runtime.ledger.ledger import Ledger
+from holdfast.runtime.ledger.open_sessions import Shelf
+from holdfast.runtime.ledger.timekeeper import HomeTime
+from holdfast.runtime.redaction import refuse_secrets
+from holdfast.runtime.reports import listing
+from holdfast.runtime.reports.builder import doubts_of, session_report, turn_report
+from holdfast.runtime.reports.grants import GrantReport, grant_report
+from holdfast.runtime.reports.index_writer import Noting, note, note_sealed
+from holdfast.runtime.reports.lock_budget import Patience
+from holdfast.runtime.reports.types import AnswerReport, ApprovalReport, ReminderReport, SessionReport, TurnReport
+from holdfast.runtime.streams.feed import Feed
+from holdfast.runtime.streams.follow import follow_session
+from holdfast.runtime.verbs.accept import Incoming, accepting, ensure_session, refuse_unfit, written_as_json
+from holdfast.runtime.verbs.answer import Answering
+from holdfast.runtime.verbs.resume import Resuming
+from holdfast.runtime.verbs.send import Sending
 from holdfast.secrecy import forget, learn
-from holdfast.session.authority import MessageSource, Workspace
+from holdfast.session.authority.context import MessageSource, Workspace
+from holdfast.session.authority.policy import Way
 from holdfast.session.commands import AnswerApproval, Cancel, CancelReminder, Expire, MarkDelivery, QueueDelivery
-from holdfast.session.decide_life import delivery_id
+from holdfast.session.decide.lifecycle import delivery_id
 from holdfast.session.events import InputKind
-from holdfast.session.policy import Way
 
 
 class Service:

@@ -11,14 +11,14 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from holdfast.ids import ApprovalId, CallId, InstanceId, JobId, ReminderId, SessionId, TurnId
-from holdfast.session.authority import Audience, MessageSource, TurnContext, Workspace
+from holdfast.session.authority.context import Audience, MessageSource, TurnContext, Workspace
+from holdfast.session.authority.policy import WAYS, Looked, Policy, Way
 from holdfast.session.events import CallOutcome, InputKind, JobHost, JobOutcome, Loop
-from holdfast.session.home_events import GrantProposed
-from holdfast.session.memory import MemoryItem
-from holdfast.session.messages import ModelAnswer, ProposedCall, Usage
-from holdfast.session.policy import WAYS, Looked, Policy, Way
+from holdfast.session.features.memory.items import MemoryItem
+from holdfast.session.features.reminders.schedule import Schedule
+from holdfast.session.home.events import GrantProposed
 from holdfast.session.results import Accepted, Answered, Duplicate, OnlyAnAnswerWord, ReminderStanding
-from holdfast.session.schedule import Schedule
+from holdfast.session.view.messages import ModelAnswer, ProposedCall, Usage
 
 Result = TypeVar("Result", covariant=True)  # noqa: PLC0105  # the result of a command
 

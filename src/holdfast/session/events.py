@@ -3,7 +3,7 @@ Every fact of a session's life, as frozen values. Past tense; never edited; the 
 
 An event says all that is needed to fold it: no clock, no settings, no look at the world. Times inside are Unix milliseconds.
 Names and versions as they are stored are in `codec.py`. To add one: here, in
-`SessionEvent`, in `transitions.py`, in `evolve.py` (the type checker insists), and a golden file.
+`SessionEvent`, in `transitions.py`, in `evolve/fold.py` (the type checker insists), and a golden file.
 """
 
 from typing import Any, Literal
@@ -11,8 +11,8 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, JobId, MemoryId, ReminderId, SessionId, TurnId
-from holdfast.session.messages import Message, Quote, Usage
-from holdfast.session.schedule import Schedule
+from holdfast.session.features.reminders.schedule import Schedule
+from holdfast.session.view.messages import Message, Quote, Usage
 
 Loop = Literal["ours", "foreign"]
 InputKind = Literal["message", "job", "reminder", "delegate"]

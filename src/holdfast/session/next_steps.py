@@ -9,10 +9,10 @@ All other effects (a tool, a recall, a retry after a failure) need the outside w
 import msgspec
 
 from holdfast.ids import TurnId
+from holdfast.session.authority.policy import Policy
 from holdfast.session.commands import EndTurn, ParkTurn, StartModelCall
 from holdfast.session.effects import CallModel, Finish, Park, SessionEffect
-from holdfast.session.memory import recall_is_owed
-from holdfast.session.policy import Policy
+from holdfast.session.features.memory.items import recall_is_owed
 from holdfast.session.react import react
 from holdfast.session.state import SessionState, Turn
 

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, JobId, MemoryId, ReminderId, SessionId, TurnId
-from holdfast.session.authority import Audience, LostContext, TurnContext, Workspace
+from holdfast.session.authority.context import Audience, LostContext, TurnContext, Workspace
 from holdfast.session.events import (
     ApprovalAnswered,
     ApprovalRequested,
@@ -26,9 +26,9 @@ from holdfast.session.events import (
     Loop,
     RecalledItem,
 )
-from holdfast.session.messages import Message, Quote, Usage
-from holdfast.session.schedule import Schedule
-from holdfast.session.trail import Trail, Window
+from holdfast.session.features.reminders.schedule import Schedule
+from holdfast.session.persistent import Trail, Window
+from holdfast.session.view.messages import Message, Quote, Usage
 
 
 class Phase(StrEnum):

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast import limits
-from holdfast.session.authority import Audience
-from holdfast.session.policy import WAYS, Rule
+from holdfast.session.authority.context import Audience
+from holdfast.session.authority.policy import WAYS, Rule
 from holdfast.settings import values
 from holdfast.settings.settings import DEFAULT_MODEL, Notify, did_you_mean
 from holdfast.settings.values import Reader, Wrong

@@ -9,8 +9,8 @@ from holdfast.errors import Unusable
 from holdfast.ids import ID_PART
 from holdfast.limits import JSON_DEPTH_MAX, KIB
 from holdfast.ports.tools import BUILTIN_TOOLS
-from holdfast.runtime.world import AgentSpec
-from holdfast.session.authority import Audience
+from holdfast.runtime.context import AgentSpec
+from holdfast.session.authority.context import Audience
 from holdfast.settings import values
 from holdfast.settings.keys import ANY, SECTIONS, Key
 from holdfast.settings.settings import DEFAULT_MODEL, Settings, did_you_mean

@@ -9,11 +9,11 @@ from holdfast import limits
 from holdfast.errors import Unusable
 from holdfast.ids import delegate_tool_name
 from holdfast.ports.tools import BUILTIN_TOOLS
-from holdfast.runtime.world import AgentSpec
+from holdfast.runtime.context import AgentSpec
 from holdfast.secrecy import SECRET_CHARS_MIN
-from holdfast.session.authority import Audience
-from holdfast.session.compaction import CompactionRules
-from holdfast.session.policy import WAYS, Policy, Rule, Way
+from holdfast.session.authority.context import Audience
+from holdfast.session.authority.policy import WAYS, Policy, Rule, Way
+from holdfast.session.view.compaction import CompactionRules
 from holdfast.settings.values import is_name
 
 DEFAULT_AGENT = "assistant"

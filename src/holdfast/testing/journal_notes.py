@@ -8,7 +8,7 @@ import msgspec
 from holdfast.errors import NewerVersion
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Appended, Check, Decide, Draft, Journal, JournalStore, Record, Section
-from holdfast.session.home_events import HomeState, decode_home_event
+from holdfast.session.home.events import HomeState, decode_home_event
 
 OPS = SessionId("ops/api")
 OTHER = SessionId("ops/db")

@@ -21,10 +21,10 @@ from holdfast.home import Agent, Home, specs_from_agents
 from holdfast.ids import SessionId
 from holdfast.ports.clock import Clock
 from holdfast.ports.journal_store import Appended, Check, Decide, Head
+from holdfast.runtime.context import ModelTimes, World
 from holdfast.runtime.service import Service
-from holdfast.runtime.world import ModelTimes, World
+from holdfast.session.authority.policy import Policy
 from holdfast.session.events import Event
-from holdfast.session.policy import Policy
 from holdfast.settings import Settings
 from holdfast.testing.clock import ManualClock
 from holdfast.wiring import LazyTools, delegates_of, folder_identity
@@ -106,7 +106,7 @@ def open_in_memory(
     specs, tools, models = specs_from_agents(agents)
     settings = Settings()
     if policy is not None and not callable(policy) and not isinstance(policy, Policy):
-        raise Unusable(f"{policy!r:.200} is no policy", hint="hand in a holdfast.session.policy.Policy, or a function that gives one")
+        raise Unusable(f"{policy!r:.200} is no policy", hint="hand in a holdfast.session.authority.policy.Policy, or a function that gives one")
     chosen: Any = policy if callable(policy) else (lambda: policy or Policy())
     time = clock or ManualClock()
     bytes_ = disk if disk is not None else InMemoryDisk()

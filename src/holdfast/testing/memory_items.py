@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from holdfast.ids import CallId, InstanceId, MemoryId, SessionId, TurnId
-from holdfast.session.memory import MemoryItem
+from holdfast.session.features.memory.items import MemoryItem
 
 
 def item(name: str, text: str = "the door code is 4711", **changed: Any) -> MemoryItem:

@@ -10,7 +10,7 @@ from holdfast.adapters.listening import Listener
 from holdfast.errors import Busy, HoldfastError, InDoubt, NotSaved, Takeover, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Check, Head
-from holdfast.testing.conformance import OPS, OTHER, born, everything, home_state, note, says, texts
+from holdfast.testing.conformance.store import OPS, OTHER, born, everything, home_state, note, says, texts
 from holdfast.testing.loop import in_loop
 
 

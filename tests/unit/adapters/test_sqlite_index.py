@@ -13,11 +13,11 @@ import apsw
 import pytest
 
 from holdfast.adapters.files import FileStore
-from holdfast.adapters.files import index as module
-from holdfast.adapters.files.index import SqliteIndex
+from holdfast.adapters.sqlite import index as module
+from holdfast.adapters.sqlite.index import SqliteIndex
 from holdfast.ids import ApprovalId, SessionId
-from holdfast.testing.conformance import born, say
-from holdfast.testing.index_conformance import LIFE, OPS, row
+from holdfast.testing.conformance.index import LIFE, OPS, row
+from holdfast.testing.conformance.store import born, say
 from holdfast.testing.loop import in_loop
 
 KEY = bytes(range(32))
@@ -286,7 +286,7 @@ _WRITER = """
 import sys
 from pathlib import Path
 from holdfast.adapters.files import index as module
-from holdfast.testing.index_conformance import row
+from holdfast.testing.conformance.index import row
 module._BUSY_MS = 60_000  # on a busy machine the other one may hold the file for longer than a turn would wait, and then it is bypassed
 index = module.SqliteIndex(Path(sys.argv[1]), lambda: (bytes(range(32)),))
 for number in range(300):
@@ -328,8 +328,8 @@ def test_threads_share_one_index(opened: Callable[..., SqliteIndex]) -> None:
 _KILLED_IN_MID_WRITE = """
 import os, signal, sys, threading
 from pathlib import Path
-from holdfast.adapters.files.index import SqliteIndex
-from holdfast.testing.index_conformance import row
+from holdfast.adapters.sqlite.index import SqliteIndex
+from holdfast.testing.conformance.index import row
 index = SqliteIndex(Path(sys.argv[1]), lambda: (bytes(range(32)),))
 for number in range(10**9):
     index.put(row(f"ops/{number % 500:03d}", number))
@@ -357,10 +357,10 @@ _CRASHES_BEFORE_THE_INDEX = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from holdfast.adapters.files import FileStore
-from holdfast.adapters.files.index import SqliteIndex
+from holdfast.adapters.sqlite.index import SqliteIndex
 from holdfast.ids import InstanceId, SessionId
-from holdfast.testing.conformance import born, say
-from holdfast.testing.index_conformance import row
+from holdfast.testing.conformance.store import born, say
+from holdfast.testing.conformance.index import row
 async def main():
     store = await FileStore.open(Path(sys.argv[1]))
     journal = await born(store)

@@ -10,11 +10,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.adapters.files.memory import SqliteMemory, copy_memory
+from holdfast.adapters.sqlite.memory import SqliteMemory, copy_memory
 from holdfast.errors import NotSaved, Refused
 from holdfast.ports.memory import CannotRecall, Found
-from holdfast.session.memory import MemoryItem, query_words
-from holdfast.testing.memory_conformance import ALICE
+from holdfast.session.features.memory.items import MemoryItem, query_words
+from holdfast.testing.conformance.memory import ALICE
 from holdfast.testing.memory_items import item
 
 KEYS = {1: os.urandom(32), 2: os.urandom(32)}

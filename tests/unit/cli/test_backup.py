@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.adapters.files import store
-from holdfast.adapters.files.filesystems import UNSAFE, MagicOf, refuse_unsafe
-from holdfast.cli.backup import _backup
-from holdfast.cli.options import Options
+from holdfast.adapters.filesystems import UNSAFE, MagicOf, refuse_unsafe
+from holdfast.cli.commands.backup import _backup
+from holdfast.cli.shared.options import Options
 from holdfast.errors import Unusable
 from holdfast.wiring import existing_store, open_service
 

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.chat_news import News
-from holdfast.cli.chat_screen import Screen
+from holdfast.cli.commands.chat.news import News
+from holdfast.cli.commands.chat.screen import Screen
 from holdfast.ids import ApprovalId, CallId, InputId, ReminderId, SessionId, TurnId
 from holdfast.ports.journal_store import Record
-from holdfast.runtime.feed import Delta, Gap
+from holdfast.runtime.streams.feed import Delta, Gap
 from holdfast.session.codec import encode
 from holdfast.session.events import (
     AnswerRefused,
@@ -25,7 +25,7 @@ from holdfast.session.events import (
     SessionEvent,
     TurnEnded,
 )
-from holdfast.session.schedule import Every
+from holdfast.session.features.reminders.schedule import Every
 
 SESSION, TURN, CALL, APPROVAL = SessionId("ops/api"), TurnId("t1"), CallId("c-1"), ApprovalId("a-1")
 STARTED = ModelCallStarted(turn=TURN, number=1, epoch=1, model="demo")

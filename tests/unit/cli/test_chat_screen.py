@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.chat_screen import Screen, plain
+from holdfast.cli.commands.chat.screen import Screen, plain
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.options import Options
-from holdfast.cli.sessions.export import _write
+from holdfast.cli.commands.sessions.export import _write
+from holdfast.cli.shared.options import Options
 
 
 def test_half_an_export_is_not_left_behind(tmp_path: Path) -> None:

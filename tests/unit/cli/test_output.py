@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.cli.loading import wanted
 from holdfast.cli.main import COMMANDS
-from holdfast.cli.output import _FITTED_ROWS_MAX, Output
+from holdfast.cli.shared.output import _FITTED_ROWS_MAX, Output
 from holdfast.errors import HoldfastError
 
 SAID = {"said": "für alle", "numbers": list(range(50))}
@@ -72,7 +72,7 @@ def test_a_stream_that_takes_nothing_is_told_and_not_tried_for_ever(monkeypatch:
             return None
 
     monkeypatch.setattr(sys, "stdout", _Over(io.TextIOWrapper(io.BytesIO()), Full()))
-    monkeypatch.setattr("holdfast.cli.output._to_nowhere", lambda _: None)
+    monkeypatch.setattr("holdfast.cli.shared.output._to_nowhere", lambda _: None)
     with pytest.raises(HoldfastError, match="could not be written"):
         Output().object(SAID)
 

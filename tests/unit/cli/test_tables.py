@@ -2,7 +2,8 @@
 
 import pytest
 
-from holdfast.cli import approvals, output
+from holdfast.cli.commands.approvals import list_show as approvals
+from holdfast.cli.shared import output
 
 HEADS = ("ID", "SESSION", "MAY ANSWER", "WHAT")
 ROW = ("a-3qi4jqm4tbv33rvamp6jp7hkp4", "ops/api", "alice, bob", "echo " + "x" * 60 + " done")

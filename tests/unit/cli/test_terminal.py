@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast.cli
-from holdfast.cli.terminal import Guarded, Styled, printable, printable_json, write_styled
+from holdfast.cli.shared.terminal import Guarded, Styled, printable, printable_json, write_styled
 
 PAYLOAD = "a\x1b[2J\x1b]8;;http://evil\x07b\x9b31m\u202ec\x7fd\x08e\rf\u2028g\U000e0041h[bold]i[/bold]"
 # A module may write by itself only for the reason given here.

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from holdfast.adapters.files.verifying import unreadable
-from holdfast.cli.verify import _walked
+from holdfast.adapters.files.session.verification import unreadable
+from holdfast.cli.commands.verify import _walked
 from holdfast.ids import SessionId
 from holdfast.journal.verify import Verdict
 from holdfast.limits import LOCK_WAIT_SECONDS

@@ -8,10 +8,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from holdfast.adapters.inmemory import InMemoryStore
 from holdfast.errors import Busy
-from holdfast.gateway.gate import Gate
-from holdfast.gateway.rates import Rate
-from holdfast.gateway.tokens import Bearer, TokenBook
-from holdfast.runtime.home_ledger import HomeLedger
+from holdfast.gateway.http.authentication import Gate
+from holdfast.gateway.server.rate_limit import Rate
+from holdfast.gateway.server.tokens import Bearer, TokenBook
+from holdfast.runtime.ledger.home_ledger import HomeLedger
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.loop import in_loop
 

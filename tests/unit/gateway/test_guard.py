@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from holdfast.gateway.guard import HEAD_BYTES_MAX, HEADERS_MAX, SECURITY_HEADERS, Guard, allowed_hosts
+from holdfast.gateway.http.request_guard import HEAD_BYTES_MAX, HEADERS_MAX, SECURITY_HEADERS, Guard, allowed_hosts
 
 HOST = b"127.0.0.1:8321"
 PROXIED = b"agents.example"

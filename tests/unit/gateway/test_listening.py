@@ -3,8 +3,8 @@
 import asyncio
 import socket
 
-from holdfast.gateway.context import GatewaySettings
-from holdfast.gateway.serving import _listening
+from holdfast.gateway.http.context import GatewaySettings
+from holdfast.gateway.server.serve import _listening
 from holdfast.testing.loop import in_loop
 
 

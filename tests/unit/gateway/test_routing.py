@@ -13,10 +13,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.errors import InvariantBroken, Refused
-from holdfast.gateway.app import Recorder, routes_of
-from holdfast.gateway.metrics import Metrics
-from holdfast.gateway.openapi import openapi_document
-from holdfast.gateway.routing import Route, Routes, StreamRoute
+from holdfast.gateway.http.app import Recorder, routes_of
+from holdfast.gateway.http.openapi import openapi_document
+from holdfast.gateway.http.router import Route, Routes, StreamRoute
+from holdfast.gateway.server.metrics import Metrics
 
 
 async def never() -> Message:

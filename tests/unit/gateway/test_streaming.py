@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.errors import BrokenChain, Busy, Refused
-from holdfast.gateway.streaming import Stream
-from holdfast.gateway.streams import Listener
-from holdfast.gateway.tokens import Bearer, TokenAdded
+from holdfast.gateway.server.tokens import Bearer, TokenAdded
+from holdfast.gateway.streams.registry import Listener
+from holdfast.gateway.streams.sse_response import Stream
 from holdfast.testing.loop import in_loop
 
 

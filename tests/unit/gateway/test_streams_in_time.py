@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Callable, Collection
 
 import pytest
+from proof.simulation.virtual_loop import run_virtually
 
 from holdfast.adapters.inmemory import InMemoryStore
 from holdfast.errors import Busy
-from holdfast.gateway import streams as module
-from holdfast.gateway.streams import Listener, Streams
-from holdfast.gateway.tokens import Bearer, TokenBook
-from holdfast.runtime.home_ledger import HomeLedger
-from holdfast.session.authority import Audience
-from holdfast.testing.virtual_loop import run_virtually
+from holdfast.gateway.server.tokens import Bearer, TokenBook
+from holdfast.gateway.streams import registry as module
+from holdfast.gateway.streams.registry import Listener, Streams
+from holdfast.runtime.ledger.home_ledger import HomeLedger
+from holdfast.session.authority.context import Audience
 
 PROMISED_SECONDS = 5.0
 HANGS_SECONDS = 30.0

@@ -6,12 +6,12 @@ import pytest
 
 from holdfast.adapters.inmemory import InMemoryStore
 from holdfast.errors import HoldfastError
-from holdfast.gateway import tokens
-from holdfast.gateway.codes import CODE_SECONDS, new_code
-from holdfast.gateway.tokens import Bearer, TokenBook, TokenReport, circle_of, digest_of
-from holdfast.runtime.home_ledger import HomeLedger
-from holdfast.session.authority import Audience, MessageSource, Principal, Provenance
-from holdfast.session.home_events import TokenAdded
+from holdfast.gateway.server import tokens
+from holdfast.gateway.server.one_time_codes import CODE_SECONDS, new_code
+from holdfast.gateway.server.tokens import Bearer, TokenBook, TokenReport, circle_of, digest_of
+from holdfast.runtime.ledger.home_ledger import HomeLedger
+from holdfast.session.authority.context import Audience, MessageSource, Principal, Provenance
+from holdfast.session.home.events import TokenAdded
 from holdfast.session.state import Reader
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.loop import in_loop

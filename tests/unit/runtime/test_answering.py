@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 import pytest
+from proof.scenarios.teller import Teller
 
 from holdfast.ids import TurnId
-from holdfast.runtime.answering import _waits_for_a_driver
-from holdfast.testing.scenarios import Teller
+from holdfast.runtime.verbs.answer import _waits_for_a_driver
 
 T1 = TurnId("t1")
 ASKED = ("submit x", "go", 'calls "delete b=1" "tidy b=2"', "decide")

@@ -9,9 +9,9 @@ import pytest
 from holdfast.adapters.inmemory import Fault, InMemoryClaim, InMemoryDisk, InMemoryStore
 from holdfast.errors import Busy, Fenced, InDoubt, InvariantBroken, NewerVersion, NotSaved, Takeover, Untrusted
 from holdfast.ports.journal_store import Draft, Record, Section
-from holdfast.runtime.attempt import BUSY_TRIES, Attempt, Phase, nothing
-from holdfast.runtime.awaiting import finish
-from holdfast.testing.conformance import LIFE, OPS, born, everything, note, says, texts
+from holdfast.runtime.cancellation import finish
+from holdfast.runtime.ledger.attempt import BUSY_TRIES, Attempt, Phase, nothing
+from holdfast.testing.conformance.store import LIFE, OPS, born, everything, note, says, texts
 from holdfast.testing.loop import in_loop
 
 

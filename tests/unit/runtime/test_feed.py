@@ -3,7 +3,7 @@
 import asyncio
 
 from holdfast.ids import CallId, SessionId, TurnId
-from holdfast.runtime.feed import Delta, Feed
+from holdfast.runtime.streams.feed import Delta, Feed
 from holdfast.testing.loop import in_loop
 
 

@@ -7,11 +7,11 @@ from holdfast.adapters.inmemory.disk import Fault
 from holdfast.errors import Busy, NotSaved, ReadOnly
 from holdfast.ids import InstanceId, SessionId, TurnId
 from holdfast.ports.journal_store import Draft, SealMark
-from holdfast.runtime.ledger import Ledger
-from holdfast.session import evolve as evolving
+from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.session.codec import encode
 from holdfast.session.commands import QueueDelivery
 from holdfast.session.events import SessionBorn, SessionEvent
+from holdfast.session.evolve import fold as evolving
 from holdfast.session.state import SessionState
 from holdfast.testing import ManualClock
 from holdfast.testing.loop import in_loop
@@ -53,7 +53,7 @@ async def test_what_was_decided_here_is_worked_out_once(monkeypatch: pytest.Monk
         folded.append(seq)
         return evolving.evolve(state, event, seq=seq, at=at)
 
-    monkeypatch.setattr("holdfast.runtime.ledger.evolve", counted)
+    monkeypatch.setattr("holdfast.runtime.ledger.ledger.evolve", counted)
     await ledger.commit(owed("one"), owed("two"))
     assert (folded, ledger.state.seq) == ([], 3)
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.tools.python import tool
-from holdfast.runtime.looking import agent_tools, tool_for, turn_tools
-from holdfast.runtime.world import AgentSpec
+from holdfast.adapters.tools.python.decorator import tool
+from holdfast.runtime.context import AgentSpec
+from holdfast.runtime.drive.binding import agent_tools, tool_for, turn_tools
 
 
 @tool

@@ -2,11 +2,12 @@
 
 import asyncio
 
+from proof.simulation.virtual_loop import run_virtually
+
 from holdfast.adapters.inmemory.store import InMemoryStore
 from holdfast.errors import Busy, NotSaved
 from holdfast.ids import SessionId
-from holdfast.runtime.patience import Patience
-from holdfast.testing.virtual_loop import run_virtually
+from holdfast.runtime.reports.lock_budget import Patience
 
 NAMES = [SessionId(f"ops/{number}") for number in range(5)]
 

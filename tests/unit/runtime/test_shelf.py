@@ -9,9 +9,9 @@ import pytest
 from holdfast.adapters.inmemory import InMemoryDisk, InMemoryStore
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Draft, Journal
-from holdfast.runtime import shelf as shelves
-from holdfast.runtime.ledger import Ledger
-from holdfast.runtime.shelf import Shelf
+from holdfast.runtime.ledger import open_sessions as shelves
+from holdfast.runtime.ledger.ledger import Ledger
+from holdfast.runtime.ledger.open_sessions import Shelf
 from holdfast.session.codec import encode
 from holdfast.session.events import SessionBorn
 from holdfast.testing.loop import in_loop

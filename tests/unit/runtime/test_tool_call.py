@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.errors import Unusable
 from holdfast.ids import CallId, TurnId
-from holdfast.runtime import tool_call
-from holdfast.session.authority import LostContext
-from holdfast.session.policy import Looked
+from holdfast.runtime.drive import tool_call
+from holdfast.session.authority.context import LostContext
+from holdfast.session.authority.policy import Looked
 
 
 class Waiting:

@@ -2,13 +2,13 @@
 
 import msgspec
 import pytest
+from proof.scenarios.pure_session import PureSession
+from proof.scenarios.teller import Teller
 
 from holdfast.ids import ApprovalId
-from holdfast.session.decide_answers import _REFUSALS_JOURNALLED_MAX, answer_approval
+from holdfast.session.decide.answers import _REFUSALS_JOURNALLED_MAX, answer_approval
 from holdfast.session.events import AnswerRefused, ApprovalAnswered, ToolStarted
 from holdfast.session.results import Answered
-from holdfast.testing.pure_session import PureSession
-from holdfast.testing.scenarios import Teller
 
 
 def asked(*more: str) -> tuple[Teller, PureSession, ApprovalId]:
@@ -159,7 +159,7 @@ def test_a_batch_is_bounded() -> None:
 
 def test_a_clock_set_back_is_not_believed() -> None:
     """Now is never before the last record, whoever asks `decide` directly."""
-    from holdfast.session.decide import decide
+    from holdfast.session.decide.commit import decide
 
     teller, pure, approval = asked("wait 8d", "submit later by=bob")
     decided = decide(pure.state, _command(approval), now=pure.now - 9 * 86_400_000)

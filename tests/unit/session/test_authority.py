@@ -5,10 +5,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from proof.scenarios.pure_session import LIFE, SESSION, PureSession
 
 from holdfast.errors import Refused, Unusable
 from holdfast.ids import InstanceId, SessionId, TurnId
-from holdfast.session.authority import (
+from holdfast.session.authority.context import (
     Audience,
     LostContext,
     MessageSource,
@@ -21,10 +22,9 @@ from holdfast.session.authority import (
     narrowed,
     same_authority,
 )
-from holdfast.session.legacy import restore_legacy
-from holdfast.session.messages import Quote
-from holdfast.session.restoring import restore
-from holdfast.testing.pure_session import LIFE, SESSION, PureSession
+from holdfast.session.authority.legacy import restore_legacy
+from holdfast.session.authority.restore import restore
+from holdfast.session.view.messages import Quote
 
 T1 = TurnId("t1")
 PLACE = Workspace("/srv", "1:2")
@@ -229,8 +229,8 @@ def test_changing_the_source_later_changes_nothing() -> None:
 
 
 def accept(source: MessageSource | None, text: str = "hello", **more: Any) -> Any:
+    from holdfast.session.authority.policy import Policy
     from holdfast.session.commands import AcceptInput
-    from holdfast.session.policy import Policy
 
     return AcceptInput(text=text, source=source, agent="ops", model="demo", policy=Policy(), **more)
 

@@ -3,13 +3,13 @@
 from typing import Any, get_args
 
 import pytest
+from proof.scenarios.teller import Teller
 
 from holdfast.errors import BrokenChain, NewerVersion, Refused, Unusable
 from holdfast.session import codec
 from holdfast.session.codec import EVENT_TYPES, VERSIONS, decode, encode
 from holdfast.session.events import SessionEvent, TurnParked
-from holdfast.session.home_events import GrantDropped, decode_home_event, encode_home_event
-from holdfast.testing.scenarios import Teller
+from holdfast.session.home.events import GrantDropped, decode_home_event, encode_home_event
 
 
 def test_every_event_type_has_a_stored_name_and_a_version() -> None:

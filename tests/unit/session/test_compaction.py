@@ -1,23 +1,15 @@
 """The plan of a compaction, and what a summary must not lose."""
 
 from holdfast.ids import CallId, InstanceId, SessionId, TurnId
-from holdfast.session.authority import Audience
-from holdfast.session.compaction import (
-    CompactionRules,
-    Plan,
-    extract,
-    names_in,
-    plan_shared,
-    required_facts,
-    with_facts,
-)
+from holdfast.session.authority.context import Audience
 from holdfast.session.events import Compacted
-from holdfast.session.evolve import evolve
-from holdfast.session.messages import AssistantMessage, CallPart, Message, NoteMessage, ResultMessage, UserMessage
-from holdfast.session.sizes import chars
+from holdfast.session.evolve.fold import evolve
+from holdfast.session.persistent import Trail
 from holdfast.session.state import SessionState, View, ViewEntry
-from holdfast.session.trail import Trail
-from holdfast.session.view import shared_messages
+from holdfast.session.view.build import shared_messages
+from holdfast.session.view.compaction import CompactionRules, Plan, extract, names_in, plan_shared, required_facts, with_facts
+from holdfast.session.view.messages import AssistantMessage, CallPart, Message, NoteMessage, ResultMessage, UserMessage
+from holdfast.session.view.sizes import chars
 
 
 def state_with(*entries: list[Message], summary: str | None = None, compactions: int = 0) -> SessionState:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from holdfast.errors import Unusable
-from holdfast.session.cron import cron_table
+from holdfast.session.features.reminders.cron import cron_table
 
 MONDAY = datetime(2026, 11, 16)  # noqa: DTZ001  # local wall-clock time, as cron means it
 

@@ -1,16 +1,16 @@
 """What a delegate's end does to the state of its parent, and what a snapshot keeps of both."""
 
 import pytest
+from proof.scenarios.teller import Teller
 
 from holdfast.errors import BrokenChain
 from holdfast.ids import CallId, InstanceId, TurnId
 from holdfast.session.commands import ParkTurn, ReportDelegate
 from holdfast.session.events import DelegateEnded, DelegateReported, TurnEnded
-from holdfast.session.evolve import fold
-from holdfast.session.messages import Usage
+from holdfast.session.evolve.fold import fold
 from holdfast.session.react import react
-from holdfast.session.snapshot import decode_state, encode_state
-from holdfast.testing.scenarios import Teller
+from holdfast.session.snapshots.session import decode_state, encode_state
+from holdfast.session.view.messages import Usage
 
 STARTED = ("submit x", "go", 'calls "delegate_helper task=look"', "decide", "start c1")
 

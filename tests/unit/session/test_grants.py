@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from proof.checkers.grant_oracle import stands
 from tests.unit.session.test_policy import ALICE, ARGS, PLAIN, TEAM_ALICE, TOOLS, WEBHOOK, grant
 
-from holdfast.session.authority import Audience
-from holdfast.session.grants import SCOPES_OF, Terms, ends_at, flaw_of, identities_of
-from holdfast.session.home_events import GrantProposed, decode_home_event
-from holdfast.session.policy import Allow, Ask, Deny, Policy, Rule, judge, terms_of
-from holdfast.testing.grant_oracle import stands
+from holdfast.session.authority.context import Audience
+from holdfast.session.authority.grants import SCOPES_OF, Terms, ends_at, flaw_of, identities_of
+from holdfast.session.authority.policy import Allow, Ask, Deny, Policy, Rule, judge, terms_of
+from holdfast.session.home.events import GrantProposed, decode_home_event
 
 BOBS = {"granted_by": "bob", "identities": {"alice": ("local:alice",), "bob": ("local:bob",)}}
 

@@ -2,21 +2,21 @@
 
 import msgspec
 import pytest
+from proof.scenarios.pure_session import LIFE, PureSession
+from proof.scenarios.teller import Teller
 
 from holdfast.ids import CallId, SessionId, TurnId
-from holdfast.session.authority import LostContext, MessageSource, TurnContext, context_from_source, same_authority
+from holdfast.session.authority.context import LostContext, MessageSource, TurnContext, context_from_source, same_authority
+from holdfast.session.authority.policy import Policy
 from holdfast.session.commands import AnswerApproval, DecideCalls, FailTurn, StartTool
-from holdfast.session.decide_answers import answer_approval
-from holdfast.session.decide_calls import decide_calls, start_tool
-from holdfast.session.decide_turns import fail_turn
+from holdfast.session.decide.answers import answer_approval
+from holdfast.session.decide.calls import decide_calls, start_tool
+from holdfast.session.decide.turns import fail_turn
 from holdfast.session.events import CallFinished, ToolStarted
-from holdfast.session.memory import asked_tainted
-from holdfast.session.messages import Quote
-from holdfast.session.policy import Policy
+from holdfast.session.features.memory.items import asked_tainted
 from holdfast.session.recovery import findings_of
 from holdfast.session.state import SessionState
-from holdfast.testing.pure_session import LIFE, PureSession
-from holdfast.testing.scenarios import Teller
+from holdfast.session.view.messages import Quote
 
 T1 = TurnId("t1")
 LOST = LostContext("the turn's context lacks its requester", "requester")

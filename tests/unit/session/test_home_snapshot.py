@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.ids import GrantId, InstanceId, SessionId
-from holdfast.session import home_events, home_snapshot
-from holdfast.session.home_events import (
+from holdfast.session.home import events as home_events
+from holdfast.session.home.events import (
     AnyHomeEvent,
     ClockAccepted,
     GrantActivated,
@@ -20,7 +20,8 @@ from holdfast.session.home_events import (
     TimeNoted,
     TokenAdded,
 )
-from holdfast.session.home_snapshot import decode_home_state, encode_home_state, home_layout
+from holdfast.session.snapshots import home as home_snapshot
+from holdfast.session.snapshots.home import decode_home_state, encode_home_state, home_layout
 
 
 def created(session: str, instance: str, slot: int) -> SessionCreated:

@@ -4,21 +4,21 @@ from typing import Any
 
 import msgspec
 import pytest
+from proof.scenarios.pure_session import LIFE, SESSION, PureSession
+from proof.scenarios.teller import Teller
 
 from holdfast import limits
 from holdfast.ids import ApprovalId, InstanceId, TurnId
-from holdfast.session.authority import LostContext, MessageSource, TurnContext, context_from_source, narrowed
+from holdfast.session.authority.context import LostContext, MessageSource, TurnContext, context_from_source, narrowed
+from holdfast.session.authority.policy import Policy
 from holdfast.session.commands import AcceptInput, CloseLife
-from holdfast.session.decide import commit
-from holdfast.session.decide_inputs import is_answer_word
+from holdfast.session.decide.commit import commit
+from holdfast.session.decide.inputs import is_answer_word
 from holdfast.session.events import InputAccepted, SessionBorn
-from holdfast.session.evolve import evolve, initial
-from holdfast.session.messages import Quote
-from holdfast.session.policy import Policy
+from holdfast.session.evolve.fold import evolve, initial
 from holdfast.session.react import react
 from holdfast.session.results import Accepted, Duplicate, OnlyAnAnswerWord
-from holdfast.testing.pure_session import LIFE, SESSION, PureSession
-from holdfast.testing.scenarios import Teller
+from holdfast.session.view.messages import Quote
 
 ALICE = MessageSource.local("alice")
 

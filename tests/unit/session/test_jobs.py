@@ -5,25 +5,25 @@ from typing import Any
 
 import msgspec
 import pytest
+from proof.scenarios.pure_session import JOB, TOOLS, PureSession, Stored, replay
 
 from holdfast import limits
 from holdfast.errors import BrokenChain
 from holdfast.ids import CallId, InstanceId, JobId, SessionId, TurnId
-from holdfast.session.authority import Audience, LostContext, MessageSource, TurnContext, context_from_source, narrowed
+from holdfast.session.authority.context import Audience, LostContext, MessageSource, TurnContext, context_from_source, narrowed
+from holdfast.session.authority.plan import Binding
+from holdfast.session.authority.policy import Policy, Rule, judge
 from holdfast.session.codec import decode
 from holdfast.session.commands import AcceptInput, CancelJob, DecideCalls, EndJob, ReportEndedJob, StartModelCall, StartTool, StartTurn, TakeAnswer
-from holdfast.session.decide import decide
-from holdfast.session.decide_jobs import find_job, report_text
+from holdfast.session.decide.commit import decide
 from holdfast.session.effects import ReportJob
 from holdfast.session.events import CallFinished, DelegateOf, InputAccepted, JobCancelled, JobEnded, JobSubmitted
-from holdfast.session.evolve_jobs import call_key
-from holdfast.session.messages import ModelAnswer, NoteMessage, ProposedCall, Quote
-from holdfast.session.plan import Binding
-from holdfast.session.policy import Policy, Rule, judge
+from holdfast.session.features.jobs.decide import find_job, report_text
+from holdfast.session.features.jobs.evolve import call_key
 from holdfast.session.react import react
-from holdfast.session.snapshot import decode_state, encode_state
-from holdfast.session.view import view_of
-from holdfast.testing.pure_session import JOB, TOOLS, PureSession, Stored, replay
+from holdfast.session.snapshots.session import decode_state, encode_state
+from holdfast.session.view.build import view_of
+from holdfast.session.view.messages import ModelAnswer, NoteMessage, ProposedCall, Quote
 
 SOURCES = {
     "alice": MessageSource.local("alice"),

@@ -4,15 +4,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from proof.scenarios.pure_session import PureSession, Stored, replay
 from tests.unit.session.test_jobs import digging, only_job
 from tests.unit.session.test_reminders import MINUTE, UTC, with_reminder
 
-from holdfast.session.authority import LostContext, MessageSource, Workspace
+from holdfast.session.authority.context import LostContext, MessageSource, Workspace
+from holdfast.session.authority.policy import Policy
 from holdfast.session.commands import AcceptInput, EndJob, FireReminders
 from holdfast.session.events import InputAccepted
-from holdfast.session.policy import Policy
 from holdfast.session.state import Reader, SessionState
-from holdfast.testing.pure_session import PureSession, Stored, replay
 
 SRV, OPT = Workspace("/srv", "1:2"), Workspace("/opt", "1:3")
 alice, bob = MessageSource.local("alice"), MessageSource.local("bob")

@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from proof.scenarios.teller import Teller
 
 from holdfast.ids import TurnId
 from holdfast.session.commands import MarkDelivery, QueueDelivery, RecordCompaction, RecordTurnCompaction, Recover
 from holdfast.session.events import CallFinished, Compacted, DeliveryConfirmed, TurnCompacted, TurnResumed
-from holdfast.session.messages import Usage
-from holdfast.testing.scenarios import Teller
+from holdfast.session.view.messages import Usage
 
 T1 = TurnId("t1")
 BETWEEN_STEPS = ("submit x", "go", 'calls "look at=1"', "go", 'calls "look at=2"', "decide", "start c2", "finish c2")

@@ -4,13 +4,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from proof.scenarios.pure_session import PureSession, replay
 
 from holdfast import limits
 from holdfast.ids import CallId, InstanceId, SessionId, TurnId
-from holdfast.session.authority import Audience, LostContext, MessageSource, Principal, Provenance, TurnContext, context_from_source
+from holdfast.session.authority.context import Audience, LostContext, MessageSource, Principal, Provenance, TurnContext, context_from_source
+from holdfast.session.authority.policy import Policy
 from holdfast.session.commands import AcceptInput, EndTurn, RecordRecall, StartModelCall, StartTurn, TakeAnswer
 from holdfast.session.events import MemoryRecalled, ModelCallStarted, RecalledItem
-from holdfast.session.memory import (
+from holdfast.session.features.memory.items import (
     RECALLED,
     Circle,
     asked_tainted,
@@ -24,13 +26,11 @@ from holdfast.session.memory import (
     without_recalled,
     words_of,
 )
-from holdfast.session.messages import ModelAnswer, NoteMessage, ProposedCall, Quote, ResultMessage
-from holdfast.session.policy import Policy
-from holdfast.session.snapshot import decode_state, encode_state
+from holdfast.session.snapshots.session import decode_state, encode_state
 from holdfast.session.state import Reader
-from holdfast.session.view import shared_messages, view_of
+from holdfast.session.view.build import shared_messages, view_of
+from holdfast.session.view.messages import ModelAnswer, NoteMessage, ProposedCall, Quote, ResultMessage
 from holdfast.testing.memory_items import item
-from holdfast.testing.pure_session import PureSession, replay
 
 ALICE = Reader("alice", "personal", "personal:alice")
 BOB = Reader("bob", "personal", "personal:bob")

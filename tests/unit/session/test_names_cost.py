@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from holdfast.session.compaction import names_in
+from holdfast.session.view.compaction import names_in
 
 
 @pytest.mark.parametrize("run", ["y", "a-", "/", "a/", "a.", "ab-", "a b-c.", "A1-", "0-", "~", "@"])

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from proof.scenarios.pure_session import START_MS, PureSession
+from proof.scenarios.teller import Teller
 
 from holdfast.errors import InvariantBroken
+from holdfast.session.authority.policy import Policy
 from holdfast.session.commands import Expire, FinishCall, SessionCommand, StartTurn, TakeFailure
-from holdfast.session.decide import commit
+from holdfast.session.decide.commit import commit
 from holdfast.session.next_steps import DriverFacts, bookkeeping_owed
-from holdfast.session.policy import Policy
 from holdfast.session.state import SessionState
-from holdfast.testing.pure_session import START_MS, PureSession
-from holdfast.testing.scenarios import Teller
 
 STORIES = sorted((Path(__file__).parents[2] / "scenarios").glob("*.txt"))
 DRIVER = DriverFacts(epoch=1, policy=Policy())

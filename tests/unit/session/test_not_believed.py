@@ -5,9 +5,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from proof.scenarios.teller import Teller
 
 from holdfast.ids import CallId, InputId, InstanceId, SessionId, TurnId
-from holdfast.session.authority import LostContext, TurnContext
+from holdfast.session.authority.context import LostContext, TurnContext
 from holdfast.session.events import (
     ApprovalAnswered,
     ApprovalClosed,
@@ -27,14 +28,13 @@ from holdfast.session.events import (
     TurnResumed,
     TurnStarted,
 )
-from holdfast.session.evolve import evolve
-from holdfast.session.evolve_jobs import call_key
-from holdfast.session.evolve_running import _closing_messages, _one_line, _speaker
-from holdfast.session.evolve_turn import _repeats, fewer_tokens
-from holdfast.session.messages import AssistantMessage, Usage
+from holdfast.session.evolve.fold import evolve
+from holdfast.session.evolve.running import _closing_messages, _one_line, _speaker
+from holdfast.session.evolve.turn import _repeats, fewer_tokens
+from holdfast.session.features.jobs.evolve import call_key
 from holdfast.session.state import Call, CallStatus, Repeats, SessionState
 from holdfast.session.transitions import IllegalTransition
-from holdfast.testing.scenarios import Teller
+from holdfast.session.view.messages import AssistantMessage, Usage
 
 T1 = TurnId("t1")
 ASKED = ("submit x", "go")

@@ -5,12 +5,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from proof.scenarios.pure_session import LIFE, SESSION, PureSession
+from proof.scenarios.teller import Teller
 from tests.unit.session.test_jobs import digging, only_job
 from tests.unit.session.test_reminders import MINUTE, R1, set_event, with_reminder
 
 from holdfast.errors import BrokenChain
 from holdfast.ids import CallId, InstanceId, JobId, SessionId, TurnId
-from holdfast.session.authority import TurnContext
+from holdfast.session.authority.context import TurnContext
 from holdfast.session.commands import EndJob
 from holdfast.session.events import (
     CallFinished,
@@ -32,12 +34,10 @@ from holdfast.session.events import (
     TurnImported,
     TurnResumed,
 )
-from holdfast.session.evolve_turn import turn_cancelled, turn_resumed
-from holdfast.session.messages import AssistantMessage, ResultMessage, UserMessage
-from holdfast.session.schedule import Every
+from holdfast.session.evolve.turn import turn_cancelled, turn_resumed
+from holdfast.session.features.reminders.schedule import Every
 from holdfast.session.state import CallStatus
-from holdfast.testing.pure_session import LIFE, SESSION, PureSession
-from holdfast.testing.scenarios import Teller
+from holdfast.session.view.messages import AssistantMessage, ResultMessage, UserMessage
 
 T1 = TurnId("t1")
 Make = Callable[[PureSession], list[SessionEvent]]

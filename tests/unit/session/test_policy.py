@@ -4,16 +4,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from proof.scenarios import pure_session
+from proof.scenarios.pure_session import LIFE, SESSION
 
 from holdfast.ids import CallId, GrantId, InstanceId, SessionId, TurnId
-from holdfast.session.approvals import SCOPES, folder_of, options_for, plan_digest, request, shown
-from holdfast.session.authority import Audience, MessageSource, TurnContext, context_from_source
-from holdfast.session.grants import covers, granted_arguments, is_below
-from holdfast.session.home_events import GrantProposed
-from holdfast.session.plan import Binding, ToolDefinition
-from holdfast.session.policy import Allow, Ask, Deny, Looked, Policy, Rule, judge, may_answer, offered
-from holdfast.testing import pure_session
-from holdfast.testing.pure_session import LIFE, SESSION
+from holdfast.session.authority.approvals import SCOPES, folder_of, options_for, plan_digest, request, shown
+from holdfast.session.authority.context import Audience, MessageSource, TurnContext, context_from_source
+from holdfast.session.authority.grants import covers, granted_arguments, is_below
+from holdfast.session.authority.plan import Binding, ToolDefinition
+from holdfast.session.authority.policy import Allow, Ask, Deny, Looked, Policy, Rule, judge, may_answer, offered
+from holdfast.session.home.events import GrantProposed
 
 TOOLS = {**pure_session.TOOLS, "read_file": ToolDefinition(name="read_file", description="Read.", parameters="{}", kind="read_file")}
 

@@ -1,15 +1,15 @@
 """What is owed and what is not any more, and what a fold keeps of prompts."""
 
 from msgspec.structs import replace
+from proof.scenarios.teller import Teller
 
 from holdfast import limits
 from holdfast.ids import ApprovalId, TurnId
 from holdfast.session.commands import MarkDelivery, MarkReported, QueueDelivery
 from holdfast.session.effects import AwaitTool, BeginTurn, Deliver, Finish, ReportJob, ReportToParent
 from holdfast.session.events import AnswerRefused, JobEnded
-from holdfast.session.evolve import evolve
+from holdfast.session.evolve.fold import evolve
 from holdfast.session.react import react, unsettled
-from holdfast.testing.scenarios import Teller
 
 
 def told(*steps: str) -> Teller:

@@ -3,12 +3,12 @@
 from itertools import product
 
 import pytest
+from proof.scenarios.teller import Teller
 
 from holdfast.errors import InvariantBroken
-from holdfast.session.decide_life import _by_case
+from holdfast.session.decide.lifecycle import _by_case
 from holdfast.session.recovery import CASES, Action, Findings, case_for, findings_of
 from holdfast.session.state import Turn
-from holdfast.testing.scenarios import Teller
 
 COMBINATIONS = [Findings(*bits) for bits in product([True, False], repeat=len(Findings._fields))]
 

@@ -5,21 +5,21 @@ from typing import Any
 
 import msgspec
 import pytest
+from proof.scenarios.pure_session import LIFE, SESSION, START_MS, PureSession
+from proof.scenarios.teller import Teller
 
 from holdfast import limits
 from holdfast.errors import BrokenChain
 from holdfast.ids import InputId, InstanceId, TurnId, reminder_id
-from holdfast.session.authority import Audience, LostContext, MessageSource, Principal, Provenance, TurnContext, Workspace
+from holdfast.session.authority.context import Audience, LostContext, MessageSource, Principal, Provenance, TurnContext, Workspace
+from holdfast.session.authority.policy import Policy
 from holdfast.session.codec import decode, encode
 from holdfast.session.commands import AcceptInput, CancelReminder, CloseLife, FireReminders, GiveModel, SetReminder
-from holdfast.session.decide_reminders import set_reminder
 from holdfast.session.events import InputAccepted, InputDropped, LifeCarried, ReminderCancelled, ReminderFired, ReminderSet
-from holdfast.session.messages import Quote
-from holdfast.session.policy import Policy
-from holdfast.session.schedule import Cron, Every, Once
-from holdfast.session.snapshot import decode_state, encode_state
-from holdfast.testing.pure_session import LIFE, SESSION, START_MS, PureSession
-from holdfast.testing.scenarios import Teller
+from holdfast.session.features.reminders.decide import set_reminder
+from holdfast.session.features.reminders.schedule import Cron, Every, Once
+from holdfast.session.snapshots.session import decode_state, encode_state
+from holdfast.session.view.messages import Quote
 
 MINUTE = 60_000
 R1 = reminder_id(LIFE, "one")

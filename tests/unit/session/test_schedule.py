@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from holdfast import limits
 from holdfast.errors import Unusable
-from holdfast.session.cron import cron_table
-from holdfast.session.schedule import Cron, Every, Once, Passed, instant_of, next_after, passed
-from holdfast.session.schedule_reading import first_instant, read_schedule
+from holdfast.session.features.reminders.cron import cron_table
+from holdfast.session.features.reminders.parse import first_instant, read_schedule
+from holdfast.session.features.reminders.schedule import Cron, Every, Once, Passed, instant_of, next_after, passed
 
 MINUTE = 60_000
 ZONES = {

@@ -2,14 +2,14 @@
 
 import msgspec
 import pytest
+from proof.scenarios.teller import Teller
 
 from holdfast.ids import TurnId
 from holdfast.session.events import Compacted
-from holdfast.session.evolve_view import _summarised, joined
-from holdfast.session.messages import AssistantMessage
-from holdfast.session.sizes import chars, estimated_tokens
+from holdfast.session.evolve.view import _summarised, joined
 from holdfast.session.state import View, ViewEntry
-from holdfast.testing.scenarios import Teller
+from holdfast.session.view.messages import AssistantMessage
+from holdfast.session.view.sizes import chars, estimated_tokens
 
 SAID = (AssistantMessage("x" * 400),)
 ENTRY = ViewEntry(TurnId("t1"), SAID)

@@ -14,19 +14,25 @@ from typing import Any
 
 import msgspec
 import pytest
+from proof.scenarios.pure_session import LIFE, SESSION
+from proof.scenarios.teller import Teller
 
 from holdfast import limits, session
-from holdfast.session import authority, evolve_turn, memory, restoring, schedule, trail, transitions
+from holdfast.session import persistent as trail
 from holdfast.session import state as state_module
+from holdfast.session import transitions
+from holdfast.session.authority import context as authority
+from holdfast.session.authority import restore as restoring
 from holdfast.session.codec import decode
-from holdfast.session.evolve import evolve, initial
-from holdfast.session.layout import layout_of
-from holdfast.session.messages import Usage
-from holdfast.session.snapshot import FOLD, LAYOUT, decode_state, encode_state, layout
+from holdfast.session.evolve import turn as evolve_turn
+from holdfast.session.evolve.fold import evolve, initial
+from holdfast.session.features.memory import items as memory
+from holdfast.session.features.reminders import schedule
+from holdfast.session.persistent import Trail, Window
+from holdfast.session.snapshots.layout import layout_of
+from holdfast.session.snapshots.session import FOLD, LAYOUT, decode_state, encode_state, layout
 from holdfast.session.state import Phase, SessionState, Turn
-from holdfast.session.trail import Trail, Window
-from holdfast.testing.pure_session import LIFE, SESSION
-from holdfast.testing.scenarios import Teller
+from holdfast.session.view.messages import Usage
 
 HERE = Path(__file__).parents[2]
 JOURNALS = sorted((HERE / "golden").glob("session_v*.jsonl"))
@@ -67,7 +73,7 @@ def test_no_file_that_a_fold_runs_through_is_left_out_of_the_layout() -> None:
     known = {module.__name__ for module in FOLD}
     folder = Path(session.__file__).parent
     used = [getattr(each, "__wrapped__", each) for module in FOLD for each in vars(module).values()]  # also of those whose results are kept
-    assert {f"holdfast.session.{path.stem}" for path in folder.glob("evolve*.py")} <= known
+    assert {f"holdfast.session.evolve.{path.stem}" for path in (folder / "evolve").glob("[a-z]*.py")} <= known
     assert {each.__module__ for each in used if isinstance(each, FunctionType) and each.__module__.startswith("holdfast.")} <= known
     assert {each.__module__ for each in used if isinstance(each, type) and each.__module__.startswith("holdfast.session.")} <= known
 
@@ -157,7 +163,7 @@ def test_another_default_is_another_layout() -> None:
 
 def test_the_layout_is_the_same_in_every_process() -> None:
     """A snapshot that only its own process believes would be no use: nothing of it hangs on an address or on the order of a set."""
-    python = [sys.executable, "-c", "from holdfast.session.snapshot import LAYOUT; print(LAYOUT)"]
+    python = [sys.executable, "-c", "from holdfast.session.snapshots.session import LAYOUT; print(LAYOUT)"]
     told = {subprocess.run(python, env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True).stdout.strip() for seed in ("1", "2")}
     assert told == {LAYOUT}
 

@@ -2,15 +2,16 @@
 
 from pathlib import Path
 
+from proof.generated_docs.state_machine import document
+
 from holdfast.session.state import Phase
 from holdfast.session.transitions import PHASE_SENTENCES, TRANSITIONS
-from holdfast.testing.state_machine_doc import document
 
 PAGE = Path(__file__).parents[3] / "docs" / "state-machine.md"
 
 
 def test_the_committed_page_is_what_the_tables_give() -> None:
-    """Regenerate with `python -m holdfast.testing.state_machine_doc > docs/state-machine.md`."""
+    """Regenerate with `python -m proof.generated_docs.state_machine > docs/state-machine.md`."""
     assert PAGE.read_text() == document()
 
 

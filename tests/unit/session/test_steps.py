@@ -2,10 +2,13 @@
 
 import msgspec
 import pytest
+from proof.scenarios.pure_session import LIFE
+from proof.scenarios.teller import Teller
 
 from holdfast import limits
 from holdfast.errors import InvariantBroken
 from holdfast.ids import CallId, TurnId, approval_id
+from holdfast.session.authority.policy import Policy
 from holdfast.session.commands import (
     DecideCalls,
     EndTurn,
@@ -21,11 +24,8 @@ from holdfast.session.commands import (
     TakeFailure,
 )
 from holdfast.session.events import ApprovalRequested, CallFinished, InputAccepted, ModelAnswerDropped, ModelCallStarted, TurnEnded
-from holdfast.session.messages import ModelAnswer, ProposedCall, Usage
-from holdfast.session.policy import Policy
 from holdfast.session.state import CallStatus, Phase
-from holdfast.testing.pure_session import LIFE
-from holdfast.testing.scenarios import Teller
+from holdfast.session.view.messages import ModelAnswer, ProposedCall, Usage
 
 T1 = TurnId("t1")
 ASKED = ("submit x", "go")

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.limits import DEDUP_INPUTS
-from holdfast.session.trail import Trail, Window
+from holdfast.session.persistent import Trail, Window
 
 
 def test_adding_leaves_the_old_version_as_it_was() -> None:

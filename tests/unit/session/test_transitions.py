@@ -6,11 +6,12 @@ from typing import Any, get_args
 import msgspec
 import pytest
 from msgspec import Raw
+from proof.scenarios.teller import Teller
 
 from holdfast.errors import BrokenChain, InvariantBroken
-from holdfast.session import decide as deciding
 from holdfast.session.commands import StartTurn
-from holdfast.session.decided import Decided
+from holdfast.session.decide import commit as deciding
+from holdfast.session.decide.decision import Decided
 from holdfast.session.events import (
     ApprovalAnswered,
     ApprovalClosed,
@@ -39,10 +40,9 @@ from holdfast.session.events import (
     TurnResumed,
     TurnStarted,
 )
-from holdfast.session.evolve import evolve, fold
+from holdfast.session.evolve.fold import evolve, fold
 from holdfast.session.state import Phase, SessionState
 from holdfast.session.transitions import TRANSITIONS, IllegalTransition, check
-from holdfast.testing.scenarios import Teller
 
 TURN_EVENTS = (
     ModelCallStarted, ModelAnswered, ModelCallFailed, ModelCallLost, CallsProposed, CallAllowed, ApprovalRequested, ApprovalAnswered, ApprovalClosed,

@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from holdfast.testing.anchor_fuzz import attacked, crashed
+from proof.fuzz.anchors import attacked, crashed
 
 
 def test_no_crash_of_ours_is_accused() -> None:

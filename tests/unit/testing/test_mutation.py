@@ -7,10 +7,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-from holdfast.testing.mutants import left_out, mutants_of, mutated
-from holdfast.testing.mutation import MODULES, sampled
-from holdfast.testing.mutation_warm import graft
+from proof.mutation.command import MODULES, sampled
+from proof.mutation.fork_server import graft
+from proof.mutation.mutants import left_out, mutants_of, mutated
 
 ROOT = Path(__file__).parents[3]
 SOURCE = """
@@ -126,7 +125,7 @@ def test_a_change_that_matters_is_noticed_and_one_that_does_not_survives(tmp_pat
     again, report = tmp_path / "again.md", tmp_path / "report.md"
     again.write_text(REPORT)
     modules = ["journal/chain.py", "journal/strict.py", "journal/record.py"]
-    words = [sys.executable, "-m", "holdfast.testing.mutation", "--again", str(again), "--report", str(report), "--modules", *modules]
+    words = [sys.executable, "-m", "proof.mutation.command", "--again", str(again), "--report", str(report), "--modules", *modules]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "3 mutants: 2 noticed, 1 survives" in done.stdout

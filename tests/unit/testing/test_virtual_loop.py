@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Coroutine
 
 import pytest
+from proof.simulation.virtual_loop import CANCELS_MAX, Stuck, VirtualLoop, run_virtually
 
 from holdfast.adapters.tools.threads import THREADS
-from holdfast.testing.virtual_loop import CANCELS_MAX, Stuck, VirtualLoop, run_virtually
 
 
 def test_a_year_passes_at_once_and_in_order() -> None:

@@ -7,8 +7,8 @@ A process that stays follows a rotation by any other. What no key vouches for is
 import secrets
 from collections.abc import Callable
 
-from holdfast.adapters.files.home_files import HOME_INSTANCE, HOME_SESSION
-from holdfast.adapters.files.keys import KnownKeys
+from holdfast.adapters.files.home.keys import KnownKeys
+from holdfast.adapters.files.home.layout import HOME_INSTANCE, HOME_SESSION
 from holdfast.journal.chain import KEY_BYTES, subkey
 
 

@@ -15,8 +15,8 @@ import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from holdfast.adapters.files.locks import KeptFile
 from holdfast.adapters.files.paths import make_folder, open_folder
+from holdfast.adapters.files.session.locks import KeptFile
 from holdfast.adapters.listening import Listener
 from holdfast.errors import HoldfastError, Unusable
 from holdfast.ids import SessionId, session_id

@@ -8,12 +8,12 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, overload
 
-from holdfast.adapters.files.filesystems import MagicOf
+from holdfast.adapters.filesystems import MagicOf
 from holdfast.ids import SessionId
 from holdfast.ports.clock import Clock
 
 if TYPE_CHECKING:
-    from holdfast.adapters.files.journal import FileJournal
+    from holdfast.adapters.files.session.journal import FileJournal
     from holdfast.adapters.files.store import FileStore
 
 

@@ -1,7 +1,7 @@
 """
 A home in a folder, and its sessions: the file store's way in.
 
-What stands where is in home_files.py, what the home's own journal says in home_journal.py, how sessions come and go in lives.py. Here are the
+What stands where is in home/layout.py, what the home's own journal says in home/journal.py, how sessions come and go in session/directory.py. Here are the
 verbs of the port and the threads that they run in, since whatever blocks runs off the event loop.
 """
 
@@ -14,25 +14,26 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.files import aside, snapshots
+from holdfast.adapters.files.commit.append_queue import Lane, Request
+from holdfast.adapters.files.commit.filesystem_sync import FilesystemSync
+from holdfast.adapters.files.commit.sync_thread import Syncable, Syncing
+from holdfast.adapters.files.commit.threads import Arrival, Threads, no_thread
 from holdfast.adapters.files.derived_keys import DerivedKeys
-from holdfast.adapters.files.driver import DriverClaim, remove_folder
-from holdfast.adapters.files.filesystem_sync import FilesystemSync
-from holdfast.adapters.files.filesystems import MagicOf, filesystem_magic, refuse_unsafe
-from holdfast.adapters.files.home_birth import bear_home, is_born, open_home_folder
-from holdfast.adapters.files.home_files import HOME_SESSION, HomeFiles
-from holdfast.adapters.files.home_journal import HomeJournal
-from holdfast.adapters.files.journal import FileJournal
-from holdfast.adapters.files.keys import Keys, KnownKeys, load_keys
-from holdfast.adapters.files.lane import Lane, Request
-from holdfast.adapters.files.lives import Lives
-from holdfast.adapters.files.locks import forked
+from holdfast.adapters.files.home.create import bear_home, is_born, open_home_folder
+from holdfast.adapters.files.home.journal import HomeJournal
+from holdfast.adapters.files.home.keys import Keys, KnownKeys, load_keys
+from holdfast.adapters.files.home.layout import HOME_SESSION, HomeFiles
 from holdfast.adapters.files.opening import HomeOptions, HomeOrSession
 from holdfast.adapters.files.paths import disk_refused, open_file, walk
-from holdfast.adapters.files.session_files import SessionFiles
-from holdfast.adapters.files.syncing import Syncable, Syncing
-from holdfast.adapters.files.threads import Arrival, Threads, no_thread
-from holdfast.adapters.files.verifying import unreadable, verify_files
+from holdfast.adapters.files.session import signed_quarantine as aside
+from holdfast.adapters.files.session import snapshots
+from holdfast.adapters.files.session.claim import DriverClaim, remove_folder
+from holdfast.adapters.files.session.directory import Lives
+from holdfast.adapters.files.session.files import SessionFiles
+from holdfast.adapters.files.session.journal import FileJournal
+from holdfast.adapters.files.session.locks import forked
+from holdfast.adapters.files.session.verification import unreadable, verify_files
+from holdfast.adapters.filesystems import MagicOf, filesystem_magic, refuse_unsafe
 from holdfast.errors import Busy, InvariantBroken, Refused, Untrusted, Unusable
 from holdfast.ids import InstanceId, JobId, SessionId
 from holdfast.journal.record import Draft
@@ -42,7 +43,7 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.jobs import JobKey
 from holdfast.ports.snapshots import Snapshot
 from holdfast.secrecy import forget, learn
-from holdfast.session.home_events import SessionCreated, SessionSealed
+from holdfast.session.home.events import SessionCreated, SessionSealed
 
 T = TypeVar("T")
 
@@ -263,7 +264,7 @@ class FileStore:
 
     async def backup(self, target: Path) -> tuple[SessionId, ...]:
         """Copy the home, as of now, to a folder that is not there yet; returns the sessions in it. Others go on writing meanwhile."""
-        from holdfast.adapters.files.backup import copy_home
+        from holdfast.adapters.files.home.backup import copy_home
 
         manifest = await self.in_thread(lambda: copy_home(self, target, now_ms=self.now_ms()))
         return tuple(SessionId(each) for each in manifest.sessions)

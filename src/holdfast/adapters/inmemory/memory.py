@@ -10,7 +10,7 @@ from holdfast.adapters.inmemory.disk import HOME, InMemoryDisk
 from holdfast.errors import Refused
 from holdfast.ids import InstanceId
 from holdfast.ports.memory import Found, MemoryRow, refuse_secret_item
-from holdfast.session.memory import Circle, MemoryItem, may_see, words_of
+from holdfast.session.features.memory.items import Circle, MemoryItem, may_see, words_of
 
 _decode = msgspec.json.Decoder(MemoryItem).decode
 

@@ -19,7 +19,7 @@ from holdfast.journal.record import check_draft, times_of_birth
 from holdfast.journal.segment import REPAIRED
 from holdfast.ports.clock import Clock
 from holdfast.ports.journal_store import Check, Draft, Head, SealMark
-from holdfast.session.home_events import (
+from holdfast.session.home.events import (
     AnyHomeEvent,
     HomeCreated,
     HomeState,

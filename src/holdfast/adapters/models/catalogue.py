@@ -12,10 +12,11 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeGuard, cast
 
-from holdfast.adapters.models import demo, script
-from holdfast.adapters.models.demo import DemoModel
+from holdfast.adapters.models import script
+from holdfast.adapters.models.demo import model as demo
+from holdfast.adapters.models.demo.model import DemoModel
 from holdfast.adapters.models.providers import OBJECT_PREFIX, PROVIDERS, Provider
-from holdfast.adapters.models.pydantic_ai import PydanticAIModel
+from holdfast.adapters.models.pydantic_ai.model import PydanticAIModel
 from holdfast.adapters.models.script import ScriptFile
 from holdfast.errors import Unusable
 from holdfast.ports.model import Model

@@ -22,7 +22,7 @@ from holdfast.ids import short_digest
 from holdfast.journal.strict import check_depth
 from holdfast.limits import MIB
 from holdfast.ports.model import ModelFailed, ModelRequest, OnText
-from holdfast.session.messages import ModelAnswer, ProposedCall, ResultMessage
+from holdfast.session.view.messages import ModelAnswer, ProposedCall, ResultMessage
 
 PREFIX = "script:"
 OBJECT_PREFIX = "script-object:"

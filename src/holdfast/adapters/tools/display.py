@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from holdfast.ports.tools import CannotBind
-from holdfast.session.rendering import TooLongToShow, fit
+from holdfast.session.view.rendering import TooLongToShow, fit
 
 
 def display_of(parts: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ import threading
 
 import msgspec
 
-from holdfast.adapters.tools.mounts import names_of, read_mounts, within
+from holdfast.adapters.tools.shell.confinement.mounts import names_of, read_mounts, within
 from holdfast.ports.tools import CannotBind, Scene
 
 Identity = tuple[int, int]

@@ -11,7 +11,7 @@ import msgspec
 from holdfast import limits
 from holdfast.ports.tools import CannotBind, OnOutput, ToolReturned
 from holdfast.secrecy import Secret, StreamedBytes, secrecy_of
-from holdfast.session.rendering import render
+from holdfast.session.view.rendering import render
 
 _LEFT_NAMES_SHOWN = 5
 

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from holdfast.adapters.tools.files.home_links import is_linked_into
 from holdfast.adapters.tools.home_guard import Guarded, guard_of, identities_upward
-from holdfast.adapters.tools.home_links import is_linked_into
-from holdfast.adapters.tools.mounts import read_mounts, within
+from holdfast.adapters.tools.shell.confinement.mounts import read_mounts, within
 from holdfast.ports.tools import CannotBind, InvalidArguments, Scene
-from holdfast.session.plan import Binding, Reach
+from holdfast.session.authority.plan import Binding, Reach
 
 _O_PATH = getattr(os, "O_PATH", os.O_RDONLY)
 HARD_DENY = "hard_deny"  # whatever anybody says

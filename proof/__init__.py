@@ -1,0 +1,1 @@
+"""This project's own proof: simulations, campaigns, fuzzing, mutation. It imports holdfast and is not shipped."""

@@ -1,0 +1,1 @@
+"""Fault campaigns over real processes: kills, failing and lying system calls."""

@@ -1,0 +1,143 @@
+"""
+Faults at a process's system calls, by strace: die there, be refused once or from there on, be lied to; and, by a size limit, truly short writes.
+
+strace counts calls for each thread, so `when=N` is the Nth of any thread. `busiest` counts them in a clean run, so that a sweep knows where to stop.
+Only calls on the given paths count where start-up of Python itself would make noise.
+"""
+
+import os
+import re
+import resource
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+LIMIT = "fsize"
+"""Not a call: the size at which files end, in bytes. A write across it is cut short by the kernel, the next one fails."""
+
+OPEN = "openat"
+LONGER_THAN_ANY_WRITE = 1 << 24
+HARMS: Mapping[str, str] = {
+    "kill": "signal=SIGKILL:when={when}",
+    "EIO": "error=EIO:when={when}",
+    "EIO+": "error=EIO:when={when}+",
+    "ENOSPC": "error=ENOSPC:when={when}",
+    "ENOSPC+": "error=ENOSPC:when={when}+",
+    "EDQUOT": "error=EDQUOT:when={when}",
+    "EINTR": "error=EINTR:when={when}",
+    # Says that all, or the first seven bytes, were written; nothing was. No disk may do so; the journal must still not be believed.
+    "lie": f"retval={LONGER_THAN_ANY_WRITE}:when={{when}}",
+    "short lie": "retval=7:when={when}",
+    "short": "",
+}
+LIES = frozenset({"lie", "short lie"})
+_TELLS_WHEN = ("-e", "quiet=exit,path-resolution,personality,thread-execve")  # of what it says, only that it has taken hold
+_LINE = re.compile(r"(\d+) +([a-z0-9_]+)\(")
+
+
+class Fault(NamedTuple):
+    """One thing that goes wrong: at which call (names joined by commas are one kind), how, and the how-manieth."""
+
+    call: str
+    harm: str
+    when: int
+
+    def __str__(self) -> str:
+        return f"{self.harm} at {self.call.partition(',')[0]} {self.when}"
+
+
+class Said(NamedTuple):
+    """What a process left behind when it ended, however it did. `code` is None for one that had to be ended from outside."""
+
+    code: int | None
+    out: str
+    err: str
+
+
+def run(
+    strace: str, command: Sequence[str], fault: Fault | None, *, paths: Sequence[Path], env: Mapping[str, str], cwd: Path, timeout_seconds: float
+) -> Said:
+    """Run it under this fault; without one, as it is."""
+    limit = fault.when if fault is not None and fault.call == LIMIT else None
+    words = [*_tracing(strace, fault, paths), *command] if fault is not None and limit is None else list(command)
+    process = subprocess.Popen(
+        words,
+        env=dict(env),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=None if limit is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),  # noqa: PLW1509  # a limit can be set in no other way
+    )
+    try:
+        out, err = process.communicate(timeout=timeout_seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # strace alone would leave what it traces
+        out, err = process.communicate()
+        return Said(None, out, err)
+    return Said(process.returncode, out, err)
+
+
+@contextmanager
+def attached(
+    strace: str, pid: int, fault: Fault | None, paths: Sequence[Path], *, seconds_max: float, trace: tuple[str, Path] | None = None
+) -> Iterator[None]:
+    """
+    Disturb a process that is there already, or write its calls down (`trace`: of which kind, and where to).
+
+    Inside, the tracer has taken hold. At the end it is waited for: it goes with the last process that it follows.
+    """
+    if trace is not None:
+        words = [*_strace(strace, trace[0], paths), "-o", str(trace[1])]
+    elif fault is not None:
+        words = [*_strace(strace, fault.call, paths), *_injection(fault)]
+    else:
+        yield
+        return
+    with subprocess.Popen([*words, *_TELLS_WHEN, "-p", str(pid)], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as tracer:
+        assert tracer.stderr is not None
+        line = tracer.stderr.readline()
+        if "attached" not in line:
+            tracer.kill()
+            raise AssertionError(f"strace can't take hold of {pid}: {line}")
+        try:
+            yield
+            tracer.wait(seconds_max)
+        finally:
+            tracer.kill()
+
+
+def _tracing(strace: str, fault: Fault, paths: Sequence[Path]) -> list[str]:
+    quick = [] if fault.harm == "kill" else ["--seccomp-bpf"]  # under it strace injects no signals
+    return [*_strace(strace, fault.call, paths), "-qq", *quick, *_injection(fault)]
+
+
+def _injection(fault: Fault) -> list[str]:
+    return ["-o", "/dev/null", "-e", f"inject={fault.call}:{HARMS[fault.harm].format(when=fault.when)}"]
+
+
+def _strace(strace: str, calls: str, paths: Sequence[Path]) -> list[str]:
+    words = [strace, "-f", "-e", f"trace={calls}", "-e", "signal=none"]
+    if OPEN in calls.split(","):
+        words += [word for path in paths for word in ("-P", str(path))]
+    return words
+
+
+def together(call: str, calls: Sequence[str]) -> str:
+    """What is counted in one run with these: everything, but opening, which is counted by its paths and so by itself."""
+    return call if call == OPEN else ",".join(each for each in calls if each != OPEN)
+
+
+def busiest(trace: Path, call: str) -> int:
+    """How many calls of this kind the busiest thread made, by what strace wrote: it counts for each thread."""
+    counted: Counter[tuple[str, str]] = Counter()
+    for line in trace.read_text().splitlines():
+        if (match := _LINE.match(line)) is not None and match.group(2) in call.split(","):
+            counted[match.group(1), match.group(2)] += 1
+    return max(counted.values(), default=0)

@@ -1,0 +1,1 @@
+"""Coverage-guided fuzzers of every parser."""

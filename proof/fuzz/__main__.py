@@ -1,0 +1,7 @@
+"""Every parser, guided by coverage: `python -m proof.fuzz --help`."""
+
+import sys
+
+from proof.fuzz.command import main
+
+sys.exit(main())

@@ -1,0 +1,1 @@
+"""Homes and peer processes that the proofs run on."""

@@ -1,0 +1,1 @@
+"""Scenario files: a story in words, and the state after each step."""

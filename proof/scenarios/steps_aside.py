@@ -1,0 +1,129 @@
+"""Steps beside a turn: reminders, jobs, compaction, deliveries."""
+
+from datetime import UTC
+from typing import cast
+
+import msgspec
+
+from holdfast.ids import CallId, JobId, ReminderId, TurnId, reminder_id
+from holdfast.session.authority.context import LostContext, MessageSource
+from holdfast.session.commands import (
+    CancelJob,
+    CancelReminder,
+    CloseLife,
+    EndJob,
+    FireReminders,
+    MarkDelivery,
+    QueueDelivery,
+    RecordCompaction,
+    ReportEndedJob,
+    SetReminder,
+)
+from holdfast.session.events import JobOutcome
+from holdfast.session.features.reminders.schedule import Cron, Every, Once, Schedule
+from holdfast.session.results import ReminderStanding
+from proof.scenarios.pure_session import LIFE, Stored, replay
+from proof.scenarios.steps_reading import source_of, span_ms
+from proof.scenarios.telling import Telling
+
+
+class AsideSteps(Telling):
+    # --- reminders
+
+    def step_remind(self, text: str, by: str = "alice", call: str = "", prompts: str = "no", **when: str) -> None:
+        """`in=10m` once, `every=1h`, or `cron="0 9 * * *"` in UTC; `prompts=yes` lets them reach the creator; `call=c1`: a tool's call sets it."""
+        if "in" in when:
+            schedule: Schedule = Once(self.pure.now + span_ms(when["in"]))
+        else:
+            schedule = Every(span_ms(when["every"]) // 1000, 0) if "every" in when else Cron(when["cron"], "UTC")
+        command = SetReminder(
+            reminder=reminder_id(LIFE, self._words.real(call) if call else f"{len(self.pure.records)}"),
+            text=text,
+            schedule=schedule,
+            zone=UTC,
+            may_prompt=prompts == "yes",
+            source=None if call else source_of(by, when.get("quote")),
+            turn=self._turn_of(call) if call else None,
+            call=CallId(self._words.real(call)) if call else None,
+            agent="ops",
+            model="demo",
+        )
+        outcome = self._do(command).decided[-1]
+        if isinstance(outcome.outcome, ReminderStanding) and not outcome.events:
+            self._said.append(f"{self._words.name(outcome.outcome.reminder)} was set before")
+
+    def step_fire(self) -> None:
+        """Whoever looks: what is due becomes inputs."""
+        before = len(self.pure.records)
+        self._do(FireReminders(zones={"UTC": UTC}))
+        if len(self.pure.records) == before:
+            self._said.append("nothing is due")
+
+    def step_unremind(self, reminder: str, by: str = "alice", circle: str = "") -> None:
+        audience, _, boundary = circle.partition("/")
+        command = CancelReminder(reminder=ReminderId(self._words.real(reminder)), by=by, circle=(audience, boundary) if circle else None)
+        committed = self._do(command)
+        if committed.decided[-1].outcome and not committed.events:
+            self._said.append(f"{reminder} {committed.decided[-1].outcome}")
+
+    def step_inputs(self) -> None:
+        """What waits in the queue, word for word."""
+        for each in self.pure.state.queued:
+            self._said.extend(f"  {each.input}: {line}" for line in each.text.split("\n") if line)
+
+    # --- jobs
+
+    def step_job_ends(self, job: str, outcome: str = "ok", text: str = "dug") -> None:
+        """Somebody found out how it ended."""
+        committed = self._do(EndJob(job=JobId(self._words.real(job)), outcome=cast(JobOutcome, outcome), text=text))
+        if committed.decided[-1].outcome == "dropped":
+            self._said.append(f"the end of {job} is known, or nobody knows {job}")
+
+    def step_report_job(self, job: str) -> None:
+        self._do(ReportEndedJob(job=JobId(self._words.real(job))))
+
+    def step_cancel_job(self, job: str, by: str = "alice") -> None:
+        """In the circle that a message of theirs would be in."""
+        source = source_of(by, None) or MessageSource.none()
+        circle = {"audience": source.audience, "boundary": source.boundary}
+        self._do(CancelJob(job=JobId(self._words.real(job)), by=source.person or "nobody", **circle))  # type: ignore[arg-type]  # as the fields are
+
+    def step_jobs(self) -> None:
+        for job in self.pure.state.jobs.values():
+            context = job.context
+            whose = f"lost: {context.reason}" if isinstance(context, LostContext) else f"{context.requester} {context.boundary} {context.interactive}"
+            self._said.append(f"  {self._words.name(job.job)} {job.tool} {'ended' if job.ended else 'runs'}, for {whose}")
+        for name, over in self.pure.state.ended_jobs.items():
+            self._said.append(f"  {self._words.name(name)} is over: {over.outcome}" + (f" ({over.code})" if over.code else ""))
+
+    def step_damage_job(self, field: str) -> None:
+        """The last record is a job's, and its context loses a field; genuine otherwise, as by somebody with the key."""
+        last = self.pure.records.pop()
+        body = msgspec.json.decode(last.body)
+        del body["context"][field]
+        self.pure.records.append(Stored(last.type, last.version, msgspec.json.encode(body), last.at))
+        self.pure.state = replay(self.pure.records)
+
+    def step_new_life(self) -> None:
+        """What an unseal, fork or restore does with what is open."""
+        self._do(CloseLife(by="alice", reason="carried over"))
+
+    # --- compaction, deliveries
+
+    def step_compact(self, turns: str, summary: str, compactions: str = "", before: str = "1000", after: str = "10") -> None:
+        """`before=` and `after=` are tokens."""
+        number = int(compactions) if compactions else self.pure.state.compactions
+        committed = self._do(
+            RecordCompaction(
+                summary=summary, turns=int(turns), compactions=number, tokens_before=int(before), tokens_after=int(after), trigger="overflow"
+            )
+        )
+        if (outcome := committed.decided[-1].outcome) not in (None, "compacted"):
+            self._said.append(str(outcome))
+
+    def step_deliver(self, text: str, turn: str, part: str = "1") -> None:
+        self._do(QueueDelivery(turn=TurnId(turn), channel="slack", part=part, kind="reply", text=text))
+
+    def step_delivery(self, became: str) -> None:
+        for delivery in list(self.pure.state.deliveries):
+            self._do(MarkDelivery(delivery=delivery, became=became))

@@ -1,0 +1,1 @@
+"""Seeded simulations of a session and of a whole home under faults."""

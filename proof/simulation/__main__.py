@@ -1,0 +1,7 @@
+"""Seeded faults without end: `python -m proof.simulation --help`."""
+
+import sys
+
+from proof.simulation.command import main
+
+sys.exit(main())

@@ -1,0 +1,1 @@
+"""The simulated world: people, models, tools, jobs, memory, ports."""

@@ -1,0 +1,99 @@
+"""
+A memory made to fail by dice: slow, failing, full, and at times handing out what it was not asked for, since a store is no judge.
+
+It holds canaries from the beginning, one for each circle: words that only memory knows, so wherever one is seen, memory was the source.
+What each search came to is kept outside of all processes.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.adapters.inmemory import InMemoryDisk, InMemoryMemory
+from holdfast.errors import NotSaved
+from holdfast.ids import CallId, InstanceId, MemoryId, SessionId, TurnId
+from holdfast.ports.memory import CannotRecall, Found
+from holdfast.session.features.memory.items import Circle, MemoryItem, words_of
+from proof.simulation.virtual_loop import VirtualLoop
+from proof.simulation.world.ports import START_MS, Chaos
+
+CANARY = re.compile(r"kept4[a-z]+")
+RECALL_SECONDS = 0.5
+Label = tuple[str, str, str | None]
+"""Audience, boundary and person."""
+PLACED: dict[str, Label] = {
+    "kept4alice": ("personal", "personal:alice", "alice"),
+    "kept4bob": ("personal", "personal:bob", "bob"),
+    "kept4carol": ("personal", "personal:carol", "carol"),
+    "kept4ops": ("team", "team:ops", "carol"),
+    "kept4web": ("team", "team:web", "alice"),
+    "kept4nobody": ("everybody", "public", "alice"),
+}
+"""Canary: whom it was remembered for. The last one's audience is none of ours, so it is of nobody's circle."""
+
+
+class Search(NamedTuple):
+    """One search, and whether its asker got an answer in time; `items` are those of the asker's own circle that it got."""
+
+    words: tuple[str, ...]
+    answered: bool
+    items: int
+
+
+def place_canaries(disk: InMemoryDisk) -> None:
+    memory = InMemoryMemory(disk)
+    for canary, (audience, boundary, person) in PLACED.items():
+        item = MemoryItem(
+            id=MemoryId(f"m-{canary}"),
+            text=f"the service and {canary}",
+            audience=audience,
+            boundary=boundary,
+            person=person or "",
+            authenticity="verified",
+            tainted=False,
+            kind="message",
+            session=SessionId("notes/long-ago"),
+            instance=InstanceId("long-ago"),
+            turn=TurnId("t1"),
+            call=CallId(f"c-{canary}"),
+            created_at=START_MS - 1,
+        )
+        memory.add(item)
+
+
+class SimulatedMemory(InMemoryMemory):
+    """One process's way to it."""
+
+    def __init__(self, disk: InMemoryDisk, chaos: Chaos, searches: list[Search]) -> None:
+        super().__init__(disk)
+        self._chaos = chaos
+        self._searches = searches
+
+    def find(self, words: Sequence[str], circle: Circle, *, limit: int, seconds: float) -> Found:
+        took = self._chaos.dice.uniform(0, 4 * seconds) if self._chaos.strikes(0.2) else 0.0
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.take(took)
+        found = super().find(words, circle, limit=limit, seconds=seconds)
+        failed = self._chaos.strikes(0.15)
+        own = sum(is_of((item.audience, item.boundary, item.person), (circle.audience.value, circle.boundary, circle.person)) for item in found.items)
+        self._searches.append(Search(tuple(words), not failed and took < 2 * seconds, own))
+        if failed:
+            raise CannotRecall("dice")
+        return Found(self._everything(words), found.unverified) if self._chaos.strikes(0.2) else found
+
+    def _everything(self, words: Sequence[str]) -> tuple[MemoryItem, ...]:
+        """As if it had never heard of circles."""
+        items = [row.item for row in self.rows() if row.item is not None]
+        return tuple(item for item in items if set(words) & set(words_of(item.text)))
+
+    def add(self, item: MemoryItem) -> bool:
+        if self._chaos.strikes(0.1):
+            raise NotSaved("dice")
+        return super().add(item)
+
+
+def is_of(whose: Label, circle: Label) -> bool:
+    """Whether a circle may see it: said here once more, so that a filter of ours that lets everything through does not judge itself."""
+    return whose[:2] == circle[:2] and whose[0] in ("personal", "team") and (whose[0] == "team" or whose[2] == circle[2])

@@ -1,0 +1,1 @@
+"""The way of one append to the disk: queue, write, sync, anchor, acknowledge."""

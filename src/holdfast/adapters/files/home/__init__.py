@@ -1,0 +1,1 @@
+"""The home's own files: keys, journal, registry, seal, reserve, backup."""

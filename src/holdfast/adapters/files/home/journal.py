@@ -1,0 +1,254 @@
+"""
+The home's own journal as one process knows it: its handle, what it adds up to, and whether anything in the home may be written.
+
+It names every session's living instance and every seal, and is looked at in every append. A damaged one is sealed by a file beside it
+(home/seal.py); without its key everything can be read and nothing verified or written. A seal is recorded with no session's lock held.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.adapters.files.commit.append_queue import Lane
+from holdfast.adapters.files.home import seal as home_seal
+from holdfast.adapters.files.home.keys import KnownKeys, no_key
+from holdfast.adapters.files.home.layout import HOME_PARTS, HOME_SESSION
+from holdfast.adapters.files.home.registry import Registry
+from holdfast.adapters.files.paths import walk
+from holdfast.adapters.files.session.catch_up import Damaged
+from holdfast.adapters.files.session.files import HEADER_BYTES_MAX, SessionFiles
+from holdfast.adapters.files.session.journal import FileJournal, sealed_error
+from holdfast.adapters.files.session.locks import forked
+from holdfast.adapters.files.session.reader import open_at_head, stream_what_verifies
+from holdfast.errors import BrokenChain, InDoubt, Refused, Untrusted
+from holdfast.ids import InstanceId, SessionId
+from holdfast.journal.chain import KeyMissing, key_id
+from holdfast.journal.fence import Fence
+from holdfast.journal.record import Draft, read_unverified
+from holdfast.journal.segment import read_opened
+from holdfast.journal.verify import Damage
+from holdfast.ports.journal_store import Appended, Check, SealMark, Section
+from holdfast.session.home.events import AnyHomeEvent, SessionCreated, SessionSealed, encode_home_event
+
+if TYPE_CHECKING:
+    from holdfast.adapters.files.store import FileStore
+
+
+class HomeJournal:
+    """Made with its store; knows nothing until it is loaded."""
+
+    def __init__(self, store: "FileStore", files: SessionFiles, keys: KnownKeys, trouble: str | None) -> None:
+        self._store, self._keys, self.files = store, keys, files
+        self._pid = os.getpid()
+        # Why nothing can be written or verified for want of a key, in words. Once set it stays.
+        self.trouble = trouble
+        # Of the home itself. Once set it stays: only a person lifts it.
+        self.mark: SealMark | None = None
+        self.registry = Registry(files, store.writer)
+        self.lane = Lane(files, store)
+        self._handle = FileJournal(store, self.lane, files.fence(), verified=trouble is None or bool(keys))
+        # One at a time finds out what became of a commit that was in doubt.
+        self._reopening = threading.Lock()
+
+    @property
+    def is_verified(self) -> bool:
+        return self._handle.is_verified
+
+    # --- opening -----------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Verify and fold it; a damaged one is sealed, and everything in the home can only be read."""
+        if not self.is_verified:
+            return self._read_unverified()
+        try:
+            fence = self._verified_to_head()
+            self._handle.fence = fence
+            self.registry.load(fence, self._store.read_snapshot(self.files))
+        except Damaged as exc:
+            if self._is_of_another_key():
+                return self._without_key("key 1 is not the one this home was made with")
+            self._seal_itself(self._handle.untrusted(exc.damage, while_open=False))
+            self.registry.reset()
+            stream_what_verifies(self.files, self.registry.fold, after=0)
+        except KeyMissing as exc:
+            return self._without_key(str(exc))
+        except FileNotFoundError:
+            self._seal_itself(self._handle.untrusted(Damage("cut_short", "its journal is missing", 0, 1, 0), while_open=False))
+        missing = next((each for each in range(1, self.registry.state.generation + 1) if each not in self._keys), None)
+        if missing is not None:
+            self.trouble = self.trouble or f"key {missing} is missing, or is not the one that the home's journal names"
+        self._look_for_mark()
+        return None
+
+    def _look_for_mark(self) -> None:
+        """Whoever found the home damaged left it there, perhaps while we had it open."""
+        mark = home_seal.read(self.files.home)
+        if mark is not None:
+            self.mark = self.mark or mark
+            self._handle.spend(sealed_error(HOME_SESSION, mark))
+
+    def _verified_to_head(self) -> Fence:
+        return open_at_head(self.files, first_mac=None, writer=self._store.writer, now=self._store.now_ms())
+
+    def _without_key(self, why: str) -> None:
+        """Everything can be read and nothing verified or written. Never a seal: the journal is not to blame."""
+        self.trouble = self.trouble or why
+        self._handle.is_verified = False
+        self._read_unverified()
+
+    def _read_unverified(self) -> None:
+        """Up to the first record that makes no sense: nobody vouches for any of them."""
+        with contextlib.suppress(BrokenChain):
+            self._handle.load_now(self.registry.fold)
+
+    def _is_of_another_key(self) -> bool:
+        """Does the first segment name another key than ours? One that is gone names none."""
+        try:
+            with walk(self.files.home, *HOME_PARTS) as folder:
+                line = self.files.read_segment(folder, 1, HEADER_BYTES_MAX).split(b"\n")[0]
+        except FileNotFoundError:
+            return False
+        record = read_unverified(line + b"\n")
+        opened = read_opened(record.body) if record else None
+        return opened is not None and opened.key.generation in self._keys and key_id(self._keys[opened.key.generation]) != opened.key.id
+
+    # --- what it says ------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Fold what was added since the last look."""
+        if not self.is_verified or self.mark is not None:
+            return
+        try:
+            self.registry.refresh()
+        except Damaged as exc:
+            raise self._sealed_by(exc) from None
+        except KeyMissing:
+            self._keys.look_again()
+            self.registry.refresh()
+
+    def created(self, session: SessionId) -> SessionCreated | None:
+        """Its living instance, as of the last look."""
+        return self.registry.state.sessions.get(session)
+
+    def living(self, session: SessionId) -> SessionCreated:
+        """As of the last look; refused when there is none."""
+        created = self.created(session)
+        if created is None:
+            raise Refused(f"there is no session {session}", code="unknown", hint="`holdfast sessions list` shows them")
+        return created
+
+    def seals(self) -> Mapping[SessionId, SessionSealed]:
+        """As of now, and never of a home that is itself sealed or without its key."""
+        self.refresh()
+        self.check_alive(self._handle)
+        return dict(self.registry.state.sealed)
+
+    def check_alive(self, journal: FileJournal, *, at_once: bool = False) -> bool:
+        """See `LaneHost`."""
+        if os.getpid() != self._pid:
+            raise forked()
+        if self.trouble is not None:
+            raise no_key(self.trouble)
+        if self.mark is None and home_seal.is_there(self.files.home):
+            self._look_for_mark()
+        if self.mark is not None:
+            raise sealed_error(HOME_SESSION, self.mark)
+        if journal.session == HOME_SESSION:
+            return True
+        if not self.registry.is_fresh():
+            if at_once:
+                return False
+            self.refresh()
+        state = self.registry.state
+        living = state.sessions.get(journal.session)
+        if living is None or living.instance != journal.instance:
+            raise Refused(f"this life of {journal.session} is over: it was deleted, restored or unsealed", code="unknown", hint="open it again")
+        if journal.session in state.sealed:
+            mark = self.seal_mark(journal.session, journal.instance)
+            if mark is not None:
+                raise sealed_error(journal.session, mark)
+        return True
+
+    def seal_mark(self, session: SessionId, instance: InstanceId) -> SealMark | None:
+        sealed = self.registry.state.sealed.get(session)
+        if sealed is None or sealed.instance != instance:
+            return None
+        return SealMark(sealed.code, sealed.detail, sealed.at_seq)
+
+    def generation(self) -> int:
+        """The key generation of new segments."""
+        generation = self.registry.state.generation
+        if generation not in self._keys:
+            self._keys.look_again()
+        return generation
+
+    def is_lost(self, generation: int) -> bool:
+        """
+        A key that the home's journal knows of and we lack. Any other key that a segment names was not named by us: that is damage.
+
+        A home that is itself sealed may have lost the record that names it, and accuses no session of that.
+        """
+        return generation not in self._keys and (self.mark is not None or 1 <= generation <= self.registry.state.generation)
+
+    # --- writing to it -----------------------------------------------------------------------------------------------
+
+    def append(self, decide: Callable[[Section], Sequence[Draft]]) -> Appended:
+        journal = self._usable_handle()
+        return journal.append_now(decide, since=journal.head, check=Check.SHORT)
+
+    def _usable_handle(self) -> FileJournal:
+        """A commit in doubt spends the handle like any other; a process that stays opens it anew, and so finds out what became of it."""
+        with self._reopening:
+            if self._handle.is_in_doubt:
+                self._handle = FileJournal(self._store, self.lane, self._fence_anew())
+            return self._handle
+
+    def _fence_anew(self) -> Fence:
+        try:
+            return self._verified_to_head()
+        except Damaged as exc:
+            raise self._sealed_by(exc) from None
+        except OSError as exc:
+            raise InDoubt(f"the home's journal can't be opened to see what became of the last commit ({exc})", hint="try again") from exc
+
+    async def open_handle(self) -> FileJournal:
+        """A caller's own handle, at our head."""
+        if self._handle.is_in_doubt:
+            await self._store.in_thread(self._usable_handle)
+        return FileJournal(self._store, self.lane, self._handle.fence.copy(), mark=self.mark, verified=self.is_verified)
+
+    def seal(self, journal: FileJournal, error: Untrusted) -> None:
+        """Durable when it returns; once is enough."""
+        if journal.session == HOME_SESSION:
+            return self._seal_itself(error)
+        if self.seal_mark(journal.session, journal.instance) is not None or self.trouble is not None:
+            return None
+        event = SessionSealed(
+            session=journal.session,
+            instance=journal.instance,
+            code=error.code,
+            detail=error.message,
+            at_seq=error.at_seq,
+            segment=error.segment,
+            byte=error.byte,
+        )
+        self.append(lambda _: [draft(event)])
+        self.refresh()
+        return None
+
+    def _sealed_by(self, found: Damaged) -> Untrusted:
+        error = self._handle.untrusted(found.damage, while_open=True)
+        self._seal_itself(error)
+        return error
+
+    def _seal_itself(self, error: Untrusted) -> None:
+        self.mark = self.mark or SealMark(error.code, error.message, error.at_seq)
+        with contextlib.suppress(OSError):
+            home_seal.write(self.files.home, self.mark)
+        self._handle.spend(error)
+
+
+def draft(event: AnyHomeEvent) -> Draft:
+    return Draft(*encode_home_event(event))

@@ -1,0 +1,1 @@
+"""One session's files: segments, anchor, locks, claim, quarantine, outputs."""

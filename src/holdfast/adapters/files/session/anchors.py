@@ -1,0 +1,210 @@
+"""
+Anchors on disk: packed tables of 512 bytes a session, so that a parked session costs no file of its own for it.
+
+HOME/anchors/NNNN.anchors holds `SESSIONS_PER_TABLE` sessions; `SessionCreated.slot` says where. The home's own is HOME/anchors/_home.
+Each cell belongs to whoever holds its session's write lock; neighbours never touch each other's bytes.
+"""
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from holdfast.adapters.files.paths import make_folder, open_file, open_folder, read_at, write_all
+from holdfast.journal.anchor import (
+    ANCHOR_BYTES,
+    NOTHING_SEEN,
+    Anchor,
+    Look,
+    acknowledged_seq,
+    claim_offset,
+    encode_claim,
+    encode_newborn,
+    encode_slot,
+    look_at,
+    slot_offset,
+)
+from holdfast.journal.anchor_cases import Slots
+from holdfast.journal.chain import Keyring
+from holdfast.limits import INTEGER_MAX
+from holdfast.session.home.events import SessionCreated
+
+ANCHORS = "anchors"
+HOME_TABLE = "_home"
+SESSIONS_PER_TABLE = 2048  # 1 MiB a table
+_CELL_BY_CELL = 256  # a page of sessions of any age lies in as many tables: half a KiB of each is all that is wanted
+_LOOKS = 3  # a slot is written in one go: who meets a writer again and again waits for the write lock instead
+
+
+class _Table(NamedTuple):
+    """A table that is open, and which file that is."""
+
+    fd: int
+    device: int
+    inode: int
+
+
+class AnchorTables:
+    """
+    The tables of one home, as the paths name them. Shared by all its sessions.
+
+    A table that was replaced, were it by the very same bytes, is the one that others write from then on: every look asks the path first. The descriptor
+    keeps its number, since threads that have it may be about to use it.
+    """
+
+    def __init__(self, home: int) -> None:
+        self._home = home
+        self._guard = threading.Lock()
+        self._open: dict[str, _Table] = {}
+
+    def cell(self, slot: int) -> "AnchorCell":
+        return AnchorCell(self, f"{slot // SESSIONS_PER_TABLE:04d}.anchors", slot % SESSIONS_PER_TABLE * ANCHOR_BYTES)
+
+    def home_cell(self) -> "AnchorCell":
+        return AnchorCell(self, HOME_TABLE, 0)
+
+    def seqs(self, living: Sequence[SessionCreated], keys: Mapping[int, bytes]) -> list[int]:
+        """
+        The last acknowledged record of each: of a page by looking at its cells, of many by reading every table once.
+
+        An anchor whose slots do not verify together counts as more than any row of a cache can have, so that its session is opened.
+        """
+        if len(living) <= _CELL_BY_CELL:
+            cells: Iterable[bytes] = (self.cell(created.slot).read_raw() for created in living)
+        else:
+            cells = self._cells(living)
+        seqs = (acknowledged_seq(cell, keys, created.session, created.instance) for created, cell in zip(living, cells, strict=True))
+        return [INTEGER_MAX if seq is None else seq for seq in seqs]
+
+    def _cells(self, living: Sequence[SessionCreated]) -> Iterator[bytes]:
+        tables: dict[int, bytes] = {}
+        for created in living:
+            number, place = divmod(created.slot, SESSIONS_PER_TABLE)
+            if number not in tables:
+                tables[number] = self.cell(created.slot).read_table()
+            yield tables[number][place * ANCHOR_BYTES : (place + 1) * ANCHOR_BYTES]
+
+    def table(self, name: str, *, create: bool = False) -> int:
+        """A table's descriptor; FileNotFoundError when it is absent and not to be made."""
+        known = self._open.get(name)
+        if known is not None and self._is_current(name, known):
+            return known.fd
+        with self._guard:
+            return self._table(name, create=create)
+
+    def looked_at(self, name: str) -> int:
+        """The descriptor of a table that was looked at a moment ago, with the same lock held."""
+        known = self._open.get(name)
+        return known.fd if known is not None else self.table(name)
+
+    def _is_current(self, name: str, known: _Table) -> bool:
+        try:
+            now = os.stat(f"{ANCHORS}/{name}", dir_fd=self._home, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return now.st_ino == known.inode and now.st_dev == known.device
+
+    def _table(self, name: str, *, create: bool) -> int:
+        if create:
+            make_folder(self._home, ANCHORS)
+        folder = open_folder(self._home, ANCHORS)
+        try:
+            try:
+                fd = open_file(folder, name, os.O_RDWR | (os.O_CREAT if create else 0))
+            except OSError as exc:
+                if create or isinstance(exc, FileNotFoundError):
+                    raise
+                fd = open_file(folder, name, os.O_RDONLY)  # a read-only mount
+            if create:
+                os.fsync(folder)
+        finally:
+            os.close(folder)
+        status = os.fstat(fd)
+        before = self._open.get(name)
+        if before is not None:
+            os.dup2(fd, before.fd, inheritable=False)
+            os.close(fd)
+            fd = before.fd
+        self._open[name] = _Table(fd, status.st_dev, status.st_ino)
+        return fd
+
+    def close(self) -> None:
+        with self._guard:
+            for table in self._open.values():
+                os.close(table.fd)
+            self._open.clear()
+
+
+class AnchorCell:
+    """Where one session's anchor lies."""
+
+    def __init__(self, tables: AnchorTables, table: str, offset: int) -> None:
+        self._tables, self._table, self._offset = tables, table, offset
+        # What the cell's bytes were the last time, and what they said: the same bytes say the same again.
+        self._seen: tuple[bytes, Look] = (b"", NOTHING_SEEN)
+
+    def look(self, keys: Keyring) -> Look:
+        """What the cell says now. Without the write lock it may have met a writer in the middle."""
+        raw = self.read_raw()
+        seen, look = self._seen
+        if raw != seen or look.slots is not Slots.SETTLED:
+            look = look_at(raw, keys)
+            self._seen = (raw, look)
+        return look
+
+    def look_twice(self, keys: Keyring) -> Look:
+        """For readers without the lock: a few times, so that a writer that was met in the middle is not taken for a torn slot."""
+        look = self.look(keys)
+        for _ in range(_LOOKS):
+            if look.slots is Slots.SETTLED:
+                break
+            look = self.look(keys)
+        return look
+
+    def was_settled(self, raw: bytes) -> bool:
+        """Are these the bytes of the last look, and did both slots verify together?"""
+        seen, look = self._seen
+        return raw == seen and look.slots is Slots.SETTLED
+
+    def read(self, keys: Keyring) -> Anchor | None:
+        """The head, if both slots say so together; None: look again under the write lock."""
+        return self.look(keys).settled
+
+    def read_raw(self) -> bytes:
+        try:
+            fd = self._tables.table(self._table)
+        except FileNotFoundError:
+            return b""
+        return os.pread(fd, ANCHOR_BYTES, self._offset)
+
+    def read_table(self) -> bytes:
+        """The whole table that the cell lies in."""
+        try:
+            return read_at(self._tables.table(self._table), 0, SESSIONS_PER_TABLE * ANCHOR_BYTES)
+        except FileNotFoundError:
+            return b""
+
+    def write(self, anchor: Anchor, keys: Keyring) -> None:
+        """One slot, after the sync and before the acknowledgement; itself synced later."""
+        slot, start = encode_slot(anchor, keys), slot_offset(anchor.counter)
+        self._write(slot, start)
+        seen, look = self._seen
+        is_next = look.settled is not None and look.settled.counter + 1 == anchor.counter
+        if len(seen) == ANCHOR_BYTES and is_next:
+            self._seen = (seen[:start] + slot + seen[start + len(slot) :], Look(Slots.SETTLED, anchor))
+
+    def claim(self, epoch: int, generation: int, keys: Keyring) -> None:
+        """The newest driver's epoch. No slot moves with it, and it is not synced: a claim does not outlive the machine."""
+        self._write(encode_claim(epoch, generation, keys), claim_offset(epoch))
+
+    def _write(self, data: bytes, start: int) -> None:
+        write_all(self._tables.looked_at(self._table), data, self._offset + start)
+
+    def bear(self, anchor: Anchor, keys: Keyring) -> None:
+        """The whole cell, durably; whatever a birth that came to nothing left here is gone."""
+        fd = self._tables.table(self._table, create=True)
+        write_all(fd, encode_newborn(anchor, keys), self._offset)
+        os.fsync(fd)
+
+    def sync(self) -> None:
+        os.fdatasync(self._tables.table(self._table))

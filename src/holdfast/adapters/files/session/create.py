@@ -1,0 +1,146 @@
+"""
+Births of a session's life: whole or not at all. A home's is in home/create.py.
+
+Every file is written under a temporary name, synced, then moved into place. A session exists from its SessionCreated record on: anchor,
+folder with first segment, record, in this order.
+What a birth that died left behind is removed by the next one, and said.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE, create_whole, make_folder, open_folder, walk, write_and_close
+from holdfast.adapters.files.session.files import SessionFiles
+from holdfast.adapters.files.session.quarantine import QUARANTINE
+from holdfast.ids import InstanceId
+from holdfast.journal.fence import Fence
+from holdfast.journal.record import Draft, check_draft, times_of_birth
+from holdfast.journal.segment import parse_segment_name
+
+_log = logging.getLogger("holdfast.files")
+
+
+def bear(files: SessionFiles, first: Sequence[Draft], *, at: int, writer: str) -> tuple[Fence, str]:
+    """Anchor, then folder and segments, all durable. Returns the fence at its head, and the first mac. A life that carries years over has many segments."""
+    for draft in first:
+        check_draft(draft)
+    fence = files.fence()
+    generation = files.generation()
+    times = times_of_birth(first, at)
+    lines = [fence.open_segment(generation=generation, at=times[0] if times else at, writer=writer, more=bool(first))]
+    first_mac = fence.mac.hex()
+    segments: list[bytes] = []
+    for left, draft, happened in zip(range(1 - len(first), 1), first, times, strict=True):
+        if fence.offset >= files.segment_bytes:
+            lines.append(fence.close_segment(at=happened, writer=writer))
+            segments.append(b"".join(lines))
+            fence.enter_next()
+            lines = [fence.open_segment(generation=generation, at=happened, writer=writer)]
+        lines.append(fence.write(draft, at=happened, epoch=0, writer=writer, more=left < 0)[0])
+    segments.append(b"".join(lines))
+    files.anchor.bear(files.anchor_at(fence, 0, 0), files.keys)
+    _place_segments(files, segments)
+    return fence, first_mac
+
+
+def _place_segments(files: SessionFiles, segments: Sequence[bytes]) -> None:
+    *above, name = files.parts
+    fd = os.dup(files.home)
+    try:
+        for part in above:
+            make_folder(fd, part)
+            deeper = open_folder(fd, part)
+            os.close(fd)
+            fd = deeper
+        try:
+            folder = open_folder(fd, name)
+        except FileNotFoundError:
+            _place_folder(files, fd, name, segments)
+        else:
+            try:
+                for number, data in enumerate(segments, 1):
+                    create_whole(folder, files.name(number), data, temporary=files.temporary(number))
+            finally:
+                os.close(folder)
+    finally:
+        os.close(fd)
+
+
+def _place_folder(files: SessionFiles, parent: int, name: str, segments: Sequence[bytes]) -> None:
+    """The folder with its segments appears at once."""
+    temporary = _being_born(name)
+    with contextlib.suppress(FileNotFoundError):  # of a home's birth that died: nobody else looks for it
+        shutil.rmtree(files.home_path.joinpath(*files.parts[:-1], temporary))
+    os.mkdir(temporary, FOLDER_MODE, dir_fd=parent)
+    folder = open_folder(parent, temporary)
+    try:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        for number, data in enumerate(segments, 1):
+            fd = os.open(files.name(number), flags, FILE_MODE, dir_fd=folder)
+            write_and_close(fd, data)
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+    os.fsync(parent)
+
+
+def remove_leftovers(home: int, home_path: Path, parts: tuple[str, ...], lives: Collection[InstanceId]) -> list[str]:
+    """What no life that is kept owns: births that died, and lives that were deleted. With the home's write lock held."""
+    *above, name = parts
+    removed: list[str] = []
+    if not lives and remove_quarantine(home, home_path, parts):
+        removed.append("/".join((QUARANTINE, *parts[1:])))
+    with contextlib.suppress(FileNotFoundError), walk(home, *above) as parent:
+        for entry in (_being_born(name), _going(name)):
+            if os.access(entry, os.F_OK, dir_fd=parent, follow_symlinks=False):
+                shutil.rmtree(home_path.joinpath(*above, entry))
+                removed.append("/".join((*above, entry)))
+    with contextlib.suppress(FileNotFoundError), walk(home, *parts) as folder:
+        for entry in os.listdir(folder):  # noqa: PTH208  by descriptor
+            parsed = parse_segment_name(entry)
+            is_temporary = entry.startswith(".") and entry.endswith(".tmp")
+            if is_temporary or (parsed is not None and parsed[0] not in lives):
+                os.unlink(entry, dir_fd=folder)
+                removed.append("/".join((*parts, entry)))
+        os.fsync(folder)
+    for path in removed:
+        _log.warning("removed %s, left by a birth that came to nothing or by a deleted life", path)
+    return removed
+
+
+def remove_life(home: int, home_path: Path, parts: tuple[str, ...]) -> None:
+    """A deleted session's folder, all lives of it."""
+    *above, name = parts
+    with contextlib.suppress(FileNotFoundError), walk(home, *above) as parent:
+        gone = _going(name)
+        if os.access(gone, os.F_OK, dir_fd=parent, follow_symlinks=False):  # a deletion that died halfway, of a life before
+            shutil.rmtree(home_path.joinpath(*above, gone))
+        os.rename(name, gone, src_dir_fd=parent, dst_dir_fd=parent)
+        os.fsync(parent)
+        shutil.rmtree(home_path.joinpath(*above, gone))
+        os.fsync(parent)
+
+
+def remove_quarantine(home: int, home_path: Path, parts: tuple[str, ...]) -> bool:
+    """What was put aside for a session that was deleted, of all its lives; whether there was any. A link in its place is not followed."""
+    *above, name = (QUARANTINE, *parts[1:])
+    with contextlib.suppress(FileNotFoundError), walk(home, *above) as parent:
+        if os.access(name, os.F_OK, dir_fd=parent, follow_symlinks=False):
+            shutil.rmtree(home_path.joinpath(*above, name))
+            os.fsync(parent)
+            return True
+    return False
+
+
+def _being_born(name: str) -> str:
+    """One name for each: births have the home's write lock, and a leftover is found without listing a folder of a hundred thousand sessions."""
+    return f".{name}.born.tmp"
+
+
+def _going(name: str) -> str:
+    return f".{name}.gone.tmp"

@@ -1,0 +1,296 @@
+"""
+One life of one session on disk: its folder, its segments, its anchor, its keys. What reads and writes them is in session/catch_up.py and commit/commit.py.
+
+Nothing here decides or locks. A missing file is an answer (None), an unsafe one is refused.
+"""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.adapters.files.home.reserve import Reserve
+from holdfast.adapters.files.paths import open_file, read_at, walk
+from holdfast.adapters.files.session.anchors import AnchorCell
+from holdfast.adapters.files.session.locks import FolderLock, KeptFile, folder_lock, forked, keeps_too_many
+from holdfast.adapters.files.session.quarantine import Quarantine
+from holdfast.errors import InvariantBroken, NewerVersion, NotSaved, Refused
+from holdfast.ids import InstanceId, SessionId
+from holdfast.journal.anchor import Anchor
+from holdfast.journal.chain import KeyMissing, Keyring
+from holdfast.journal.fence import Fence
+from holdfast.journal.record import read_unverified
+from holdfast.journal.segment import Previous, parse_segment_name, read_opened, segment_name
+from holdfast.limits import BATCH_BYTES_MAX, KIB, LOCK_WAIT_SECONDS, SEGMENT_BYTES
+
+HEADER_BYTES_MAX = 4 * KIB  # a segment's first line
+
+
+class _Active(NamedTuple):
+    """The active segment as we last had it open, under the write lock."""
+
+    number: int
+    device: int
+    inode: int
+    file: KeptFile
+
+
+class Named(NamedTuple):
+    """What a segment is called."""
+
+    number: int
+    path: str  # from the home
+    name: str
+    next: str  # the name of the one after it
+
+
+class SessionFiles:
+    """Cheap to make; holds one descriptor, the folder's, once it was locked for the first time."""
+
+    def __init__(
+        self,
+        *,
+        home: int,
+        home_path: Path,
+        parts: tuple[str, ...],
+        session: SessionId,
+        instance: InstanceId,
+        keys: Keyring,
+        anchor: AnchorCell,
+        reserve: Reserve,
+        generation: Callable[[], int],
+        segment_bytes: int = SEGMENT_BYTES,
+        lock_wait_seconds: float = LOCK_WAIT_SECONDS,
+    ) -> None:
+        self.home, self.home_path, self.parts = home, home_path, parts
+        self.session, self.instance = session, instance
+        self.keys, self.anchor, self.reserve = keys, anchor, reserve
+        self.generation = generation
+        self.segment_bytes, self.lock_wait_seconds = segment_bytes, lock_wait_seconds
+        self.quarantine = Quarantine(home, session)
+        self._pid = os.getpid()
+        self._path = "/".join(parts)
+        self._lock: FolderLock | None = None
+        self._active: _Active | None = None
+        self._named = Named(0, "", "", "")  # the last one asked for
+        # What the driver's claim was made on, from one drive to the next; see session/claim.py. One, but for two that give up at once.
+        self.driver_folders: list[KeptFile] = []
+        # Set by a failed write or sync: the next commit starts a new segment.
+        self.must_rotate = False
+
+    # --- the write lock ---------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def locked(self, wait_seconds: float | None = None) -> Iterator[int]:
+        """The write lock, and the descriptor of the folder that the path names while we have it."""
+        lock = self.acquire(wait_seconds)
+        try:
+            yield lock.fd
+        finally:
+            lock.release()
+
+    def try_acquire(self) -> FolderLock | None:
+        """The write lock if it is free and the folder is the one we know; else None, and `acquire` is the way."""
+        lock = self._lock
+        if lock is None or not lock.try_acquire():
+            return None
+        try:
+            now = os.stat(self._path, dir_fd=self.home, follow_symlinks=False)
+            is_current = (now.st_dev, now.st_ino) == lock.identity
+        except OSError:
+            is_current = False
+        if not is_current:
+            lock.release()
+            return None
+        return lock
+
+    def try_locked(self) -> FolderLock | None:
+        """The write lock without waiting; None when somebody has it, this very thread included."""
+        if self._lock is None:
+            self._open_lock()
+        return self.try_acquire()
+
+    def acquire(self, wait_seconds: float | None = None) -> FolderLock:
+        if os.getpid() != self._pid:
+            raise forked()
+        while True:
+            lock = self._lock or self._open_lock()
+            lock.acquire(self.lock_wait_seconds if wait_seconds is None else wait_seconds)
+            try:
+                now = os.stat(self._path, dir_fd=self.home, follow_symlinks=False)
+            except FileNotFoundError:
+                lock.release()
+                raise self.gone() from None
+            except BaseException:
+                lock.release()
+                raise
+            if (now.st_dev, now.st_ino) == lock.identity:
+                return lock
+            # The folder was removed and made again while we waited: what we locked is nobody's.
+            lock.release()
+            self._lock = None
+
+    def release_if_ours(self) -> None:
+        """After an interrupt, which may have come between taking the lock and the step that would have released it."""
+        lock = self._lock
+        if lock is not None and lock.is_ours:
+            lock.release()
+
+    def check_place(self, folder: int) -> None:
+        """After a write: what we wrote into must still be what the path names, or it was written for nobody."""
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(self._path, dir_fd=self.home, follow_symlinks=False), os.fstat(folder)):
+                return
+        raise NotSaved(f"{self.session}: its folder was replaced while it was written; what was written went with the old one", hint="try again")
+
+    def _open_lock(self) -> FolderLock:
+        try:
+            with walk(self.home, *self.parts) as fd:
+                self._lock = folder_lock(os.dup(fd), self.session)
+        except FileNotFoundError:
+            raise self.gone() from None
+        os.set_inheritable(self._lock.fd, False)  # noqa: FBT003
+        return self._lock
+
+    def check_there(self) -> None:
+        try:
+            os.stat(self._path, dir_fd=self.home, follow_symlinks=False)
+        except FileNotFoundError:
+            raise self.gone() from None
+
+    def gone(self) -> Refused:
+        return Refused(f"{self.session} is gone: its folder was deleted", code="unknown", hint="`holdfast sessions list` shows them")
+
+    # --- segments ----------------------------------------------------------------------------------------------------
+
+    def name(self, number: int) -> str:
+        return segment_name(self.instance, number)
+
+    def numbers(self, folder: int) -> list[int]:
+        """Of the segments there are, sorted."""
+        found = (parse_segment_name(name) for name in os.listdir(folder))
+        return sorted(number for instance, number in filter(None, found) if instance == self.instance)
+
+    def paths(self) -> Sequence[Path]:
+        try:
+            with walk(self.home, *self.parts) as fd:
+                return [self.home_path.joinpath(*self.parts, self.name(number)) for number in self.numbers(fd)]
+        except FileNotFoundError:
+            return []
+
+    def has_segment(self, folder: int, number: int) -> bool:
+        """Or whatever bears its name: a symlink to nowhere is refused by whoever opens it, and not passed by."""
+        return os.access(self.name(number), os.F_OK, dir_fd=folder, follow_symlinks=False)
+
+    def named(self, number: int) -> Named:
+        named = self._named
+        if named.number != number:
+            name = self.name(number)
+            named = self._named = Named(number, f"{self._path}/{name}", name, self.name(number + 1))
+        return named
+
+    def open_segment(self, folder: int, number: int, flags: int = os.O_RDONLY) -> int:
+        return open_file(folder, self.name(number), flags)
+
+    def stat_segment(self, number: int) -> os.stat_result:
+        """By its whole path, so that a replaced folder shows too."""
+        return os.stat(self.named(number).path, dir_fd=self.home, follow_symlinks=False)
+
+    def is_known(self, number: int, status: os.stat_result) -> bool:
+        """Is this the very file that we last checked and wrote?"""
+        return self.known(number, status) is not None
+
+    def known(self, number: int, status: os.stat_result) -> int | None:
+        """The descriptor of this file, if it is the very one that we last checked and wrote."""
+        active = self._active
+        if active is None or active.number != number or active.inode != status.st_ino or active.device != status.st_dev:
+            return None
+        return active.file.fd
+
+    @property
+    def active_fd(self) -> int:
+        """Of the active segment, which was just seen to be as we left it."""
+        if self._active is None:
+            raise InvariantBroken(f"{self.session}: no segment is open")
+        return self._active.file.fd
+
+    def active(self, folder: int, number: int, status: os.stat_result) -> int:
+        """A descriptor to write with, of the file that `status` describes; kept from one commit to the next."""
+        known = self.known(number, status)
+        if known is not None:
+            return known
+        self.let_go()
+        fd = self.open_segment(folder, number, os.O_RDWR)
+        opened = os.fstat(fd)
+        self._active = _Active(number, opened.st_dev, opened.st_ino, KeptFile(fd))
+        return fd
+
+    def let_go(self) -> None:
+        """Of the active segment's descriptor."""
+        active, self._active = self._active, None
+        if active is not None:
+            active.file.close()
+
+    def rest(self) -> None:
+        """With the lock held, at a commit's end: a process with very many sessions keeps no descriptors for those that are quiet."""
+        if keeps_too_many():
+            with contextlib.suppress(OSError):
+                self.let_go()
+            self._lock = None
+
+    def close(self) -> None:
+        """Nobody writes any more."""
+        with contextlib.suppress(OSError):
+            self.let_go()
+        self._lock = None
+
+    def read_segment(self, folder: int, number: int, length: int | None = None) -> bytes:
+        """A whole segment, or its first `length` bytes; FileNotFoundError when it is absent."""
+        fd = self.open_segment(folder, number)
+        try:
+            size = min(os.fstat(fd).st_size, self.read_max)
+            return read_at(fd, 0, size if length is None else min(size, length))
+        finally:
+            os.close(fd)
+
+    @property
+    def read_max(self) -> int:
+        """More than any segment of ours can be: it is full at `segment_bytes`, and one batch may go past that."""
+        return max(self.segment_bytes, SEGMENT_BYTES) + 2 * BATCH_BYTES_MAX
+
+    def claimed_closing(self, folder: int, number: int) -> Previous | None:
+        """What segment `number`'s next one says of it in its header, which the chain has yet to confirm; None without a next."""
+        try:
+            first = self.read_segment(folder, number + 1, HEADER_BYTES_MAX)
+        except FileNotFoundError:
+            return None
+        line, newline, _ = first.partition(b"\n")
+        record = read_unverified(line + b"\n") if newline else None
+        opened = read_opened(record.body) if record else None
+        return opened.previous if opened else None
+
+    def claimed_length(self, folder: int, number: int) -> int | None:
+        closing = self.claimed_closing(folder, number)
+        return closing.length if closing else None
+
+    def verified_closing(self, folder: int, number: int) -> Previous | None:
+        """The same, if the next one's header is somebody's with the key. It may be of another past: the chain has yet to confirm it."""
+        header = self.fence(number + 1)
+        with contextlib.suppress(FileNotFoundError, KeyMissing, NewerVersion):
+            first = self.read_segment(folder, number + 1, HEADER_BYTES_MAX)
+            if header.feed(first[: first.find(b"\n") + 1]).records:
+                return header.previous
+        return None
+
+    def temporary(self, number: int) -> str:
+        return f".{self.name(number)}.{secrets.token_hex(8)}.tmp"
+
+    # --- fence and anchor --------------------------------------------------------------------------------------------
+
+    def fence(self, number: int = 1) -> Fence:
+        return Fence(self.keys, self.session, self.instance, number=number)
+
+    def anchor_at(self, fence: Fence, counter: int, epoch: int) -> Anchor:
+        return Anchor(fence.generation, counter, fence.number, fence.offset, fence.seq, fence.at, max(epoch, fence.epoch), fence.mac)

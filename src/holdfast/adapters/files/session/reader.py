@@ -1,0 +1,197 @@
+"""
+Reading a journal as a whole: opening it (closed segments by one digest each, the last one record by record) and streaming its records.
+
+No lock is needed up to the anchor: those bytes never change again. Past it stands what a living peer is writing or a dead one left;
+then the lock is taken, and what verifies is made durable before it is handed on (session/catch_up.py).
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from blake3 import blake3
+
+from holdfast.adapters.files.paths import READ_ONLY, walk
+from holdfast.adapters.files.session.catch_up import Damaged, catch_up, fence_at, read_anchor
+from holdfast.adapters.files.session.files import HEADER_BYTES_MAX, SessionFiles
+from holdfast.errors import Busy
+from holdfast.journal.anchor_cases import Slots
+from holdfast.journal.chain import KeyMissing
+from holdfast.journal.fence import Fence
+from holdfast.journal.record import Record, read_unverified
+from holdfast.journal.segment import Previous, is_own
+from holdfast.journal.verify import Damage
+from holdfast.ports.journal_store import Check
+
+
+class Sealing(NamedTuple):
+    """A closed segment as its next one's verified header describes it."""
+
+    previous: Previous
+    generation: int
+    first_seq: int
+
+
+def open_at_head(files: SessionFiles, *, first_mac: str | None, writer: str, now: int) -> Fence:
+    """Verify the whole journal; the fence stands at its head. Raises `Damaged`."""
+    with walk(files.home, *files.parts) as folder:
+        fence = _walk_to_anchor(files, folder)
+        for number, closed in closed_segments(files, folder, fence):
+            data = _checked(files, folder, number, closed)
+            if number == 1:
+                _check_first(data, first_mac)
+        if fence.number == 1:
+            _check_first(files.read_segment(folder, 1, HEADER_BYTES_MAX), first_mac)
+        advance(files, folder, fence, writer=writer, now=now)
+    return fence
+
+
+def _walk_to_anchor(files: SessionFiles, folder: int) -> Fence:
+    """The anchor's segment, record by record, from its header to the anchor."""
+    anchor = read_anchor(files, files.fence())
+    numbers = set(files.numbers(folder))
+    missing = next((n for n in range(1, max(anchor.segment, *numbers, 1) + 1) if n not in numbers), None)
+    if missing is not None:
+        raise Damaged(Damage("cut_short", f"{files.name(missing)} is missing", 0, missing, 0))
+    return fence_at(files, folder, anchor)
+
+
+def advance(files: SessionFiles, folder: int, fence: Fence, *, writer: str, now: int) -> list[Record]:
+    """From the anchor to the head, if there is more; records that a busy or read-only journal doesn't let us make durable are left out."""
+    is_settled = files.anchor.look_twice(files.keys).slots is Slots.SETTLED
+    if is_settled and not _is_more(files, folder, fence):
+        return []
+    try:
+        with files.locked() as held:
+            return catch_up(files, held, fence, Check.SHORT, writer=writer, now=now).records
+    except Busy:
+        if not is_settled:
+            raise  # what was acknowledged last is only known under the lock
+    except OSError as exc:
+        if exc.errno not in READ_ONLY:
+            raise
+    return []
+
+
+def _is_more(files: SessionFiles, folder: int, fence: Fence) -> bool:
+    try:
+        size = os.stat(files.name(fence.number), dir_fd=folder, follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return True  # catch_up says what that means
+    return size != fence.offset or files.has_segment(folder, fence.number + 1)
+
+
+def closed_segments(files: SessionFiles, folder: int, fence: Fence) -> list[tuple[int, Sealing]]:
+    """
+    Every segment before the fence's, oldest first, as sealed by a verified header.
+
+    Each header is believed by its own mac, and names the segment before: the last one, which the fence verified, vouches for all.
+    """
+    found: list[tuple[int, Sealing]] = []
+    previous, number = fence.previous, fence.number
+    while previous is not None:
+        number -= 1
+        header = files.fence(number)
+        first = files.read_segment(folder, number, HEADER_BYTES_MAX)
+        fed = header.feed(first[: first.find(b"\n") + 1])
+        if not fed.records or previous.number != number:
+            raise Damaged(Damage("broken", f"the header of {files.name(number)} does not verify", 0, number, 0))
+        found.append((number, Sealing(previous, header.generation, fed.records[0].seq)))
+        previous = header.previous
+    return found[::-1]
+
+
+def _checked(files: SessionFiles, folder: int, number: int, sealing: Sealing) -> bytes:
+    """A closed segment's bytes, if they are the sealed ones."""
+    length = sealing.previous.length
+    data = files.read_segment(folder, number)
+    excess = data[length:]
+    if len(data) < length:
+        raise Damaged(Damage("cut_short", f"{files.name(number)} has {len(data)} of {length} bytes", sealing.first_seq - 1, number, len(data)))
+    key = files.keys.get(sealing.generation).segment
+    if excess:
+        if not sealing.previous.allows(excess, key):
+            raise Damaged(Damage("broken", f"{len(excess)} bytes follow the end of {files.name(number)}", sealing.first_seq - 1, number, length))
+        data = data[:length]
+    if blake3(data, key=key).hexdigest() != sealing.previous.digest:
+        raise Damaged(Damage("broken", f"{files.name(number)} was changed", sealing.first_seq - 1, number, 0))
+    return data
+
+
+def _check_first(data: bytes, first_mac: str | None) -> None:
+    line = data[: data.find(b"\n") + 1]
+    record = read_unverified(line)
+    if first_mac is not None and (record is None or record.mac.hex() != first_mac):
+        raise Damaged(Damage("broken", "its first record is not the one the home's journal names", 0, 1, 0))
+
+
+def stream(files: SessionFiles, fence: Fence, fold: Callable[[Record], None], *, after: int) -> None:
+    """Hand the callers' records up to the fence to `fold`. One segment in memory at a time."""
+    with walk(files.home, *files.parts) as folder:
+        closed = closed_segments(files, folder, fence)
+        for position, (number, sealing) in enumerate(closed, start=1):
+            is_behind = position < len(closed) and closed[position][1].first_seq <= after + 1
+            if not is_behind:
+                _hand_on(_checked(files, folder, number, sealing), fold, after)
+        data = files.read_segment(folder, fence.number, fence.offset)
+        if not fence.prefix_holds(data):
+            raise Damaged(Damage("broken", f"{files.name(fence.number)} was changed", fence.seq, fence.number, 0))
+        _hand_on(data, fold, after)
+
+
+def _hand_on(data: bytes, fold: Callable[[Record], None], after: int) -> None:
+    """Records of bytes whose digest was just checked."""
+    for line in data.splitlines(keepends=True) if b"\r" not in data else lines_of(data):
+        record = read_unverified(line)
+        if record is not None and record.seq > after and not is_own(record):
+            fold(record)
+
+
+def lines_of(data: bytes) -> Iterator[bytes]:
+    """Whole ones, as the bytes have them: nothing but a newline ends a line."""
+    start = 0
+    while end := data.find(b"\n", start) + 1:
+        yield data[start:end]
+        start = end
+
+
+def stream_what_verifies(files: SessionFiles, fold: Callable[[Record], None], *, after: int) -> int:
+    """Of a damaged journal: record by record from the first, up to the damage and never past the anchor. Returns the last seq reached."""
+    fence = files.fence()
+    for records in _verified(files, fence):
+        for record in records:
+            if record.seq > after and not is_own(record):
+                fold(record)
+    return fence.seq
+
+
+def _verified(files: SessionFiles, fence: Fence) -> Iterator[list[Record]]:
+    try:
+        with walk(files.home, *files.parts) as folder:
+            while True:
+                length = files.claimed_length(folder, fence.number)
+                data = files.read_segment(folder, fence.number, length)
+                fed = fence.feed(data)
+                yield fed.records
+                if length is None or fence.offset != length:
+                    return
+                fence.enter_next()
+    except (FileNotFoundError, Damaged, KeyMissing):
+        return
+
+
+def stream_unverified(files: SessionFiles, fold: Callable[[Record], None], *, after: int) -> int:
+    """Without a key nothing can be verified, but everything can be read: for export. Returns the last seq reached."""
+    reached = 0
+    with contextlib.suppress(FileNotFoundError), walk(files.home, *files.parts) as folder:
+        for number in files.numbers(folder):
+            length = files.claimed_length(folder, number)
+            for line in lines_of(files.read_segment(folder, number, length)):
+                record = read_unverified(line)
+                if record is None:
+                    return reached
+                reached = record.seq
+                if record.seq > after and not is_own(record):
+                    fold(record)
+    return reached

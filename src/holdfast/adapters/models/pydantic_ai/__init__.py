@@ -1,0 +1,1 @@
+"""Pydantic AI's providers behind the model port. Imported lazily."""

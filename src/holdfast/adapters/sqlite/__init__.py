@@ -1,0 +1,1 @@
+"""Caches and memory in SQLite: index, search, memory items."""

@@ -1,0 +1,327 @@
+"""
+HOME/memory.db: what is remembered, in SQLite. See `holdfast.ports.memory`.
+
+Not a cache: a file that is broken, foreign or of a newer version is never replaced, and what can't be read is said to be so. A row is a body and a MAC over it,
+under a key of the home that the row names, so that a rotation of keys forgets nothing. A copied, changed or invented row does not verify; one that is put back
+whole after it was forgotten does, and can't be noticed.
+
+The words are found by FTS5, whose index is only a hint: what it leads to is verified and judged like any other row. It holds a digest of (circle, word) for each
+word, and no text: a circle's words are in lists of their own, no query has any syntax, and what is forgotten is in no page of it.
+Every commit is synced, with its folder (synchronous = EXTRA: with FULL, a power cut could bring a deleted rollback journal back, and undo what was acknowledged).
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from blake3 import blake3
+
+from holdfast import limits
+from holdfast.errors import NotSaved, Refused
+from holdfast.ids import short_digest
+from holdfast.ports.memory import CannotRecall, Found, MemoryRow, refuse_secret_item
+from holdfast.session.authority.context import Audience
+from holdfast.session.features.memory.items import Circle, MemoryItem, words_of
+
+if TYPE_CHECKING:
+    import apsw
+
+NAME = "memory.db"
+Keys = Callable[[int | None], tuple[int, bytes] | None]
+"""The key of a generation, or the newest with its generation; None when it is not there."""
+
+_APPLICATION = 0x484F4C4D  # "HOLM"
+_VERSION = 1
+_SCHEMA = f"""
+    CREATE TABLE items (
+        n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, boundary TEXT NOT NULL, generation INTEGER NOT NULL, body BLOB NOT NULL, mac BLOB NOT NULL);
+    CREATE INDEX items_boundary ON items (boundary);
+    CREATE VIRTUAL TABLE words USING fts5 (digests, content='', contentless_delete=1, tokenize='ascii');
+    CREATE TABLE spread (digest TEXT PRIMARY KEY, items INTEGER NOT NULL) WITHOUT ROWID;
+    PRAGMA application_id = {_APPLICATION};
+    PRAGMA user_version = {_VERSION};
+"""
+_ADD = "INSERT INTO items (id, boundary, generation, body, mac) VALUES (?, ?, ?, ?, ?)"
+_GET = "SELECT id, boundary, generation, body, mac FROM items WHERE id = ?"
+_PAGE = "SELECT id, boundary, generation, body, mac FROM items WHERE n > ? ORDER BY n LIMIT ?"
+_FIND = """
+    SELECT id, boundary, generation, body, mac FROM (SELECT rowid, rank FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?) AS found
+    JOIN items ON items.n = found.rowid ORDER BY found.rank
+"""
+_SPREAD = "INSERT INTO spread VALUES (?, 1) ON CONFLICT DO UPDATE SET items = items + 1"
+_ROWS_READ = 500  # for which a rank is computed: the rarest words come first, and common ones only while there is room
+_STEPS_BETWEEN_LOOKS = 1000  # of SQLite's machine, between looks at the clock: well under a millisecond
+_WRITE_WAIT_MS = 5000
+_READ_WAIT_SECONDS = 5.0
+_decode = msgspec.json.Decoder(MemoryItem).decode
+
+
+class SqliteMemory:
+    """The memory of one home. Opened at first use, and made by the first `add`. A forked child opens the file anew."""
+
+    def __init__(self, path: Path, keys: Keys) -> None:
+        self._path, self._keys = path, keys
+        self._guard = threading.RLock()
+        self._db: apsw.Connection | None = None
+        # Which file `_db` is, as the path named it when it was opened; and in which process.
+        self._file: tuple[int, int] | None = None
+        self._pid = os.getpid()
+
+    def is_empty(self) -> bool:
+        return not self._path.exists()
+
+    # --- writing
+
+    def add(self, item: MemoryItem) -> bool:
+        refuse_secret_item(item)
+        with self._writing() as db:
+            if db.execute("SELECT 1 FROM items WHERE id = ?", (item.id,)).fetchall():
+                return False
+            kept: Any = db.execute("SELECT count(*) FROM items WHERE boundary = ?", (item.boundary,)).fetchall()[0][0]
+            if kept >= limits.MEMORY_ITEMS_PER_BOUNDARY_MAX:
+                raise Refused(f"{item.boundary} remembers {kept} things, which is its bound", code="too_many", hint="forget something first")
+            self._insert(db, item)
+            return True
+
+    def _insert(self, db: "apsw.Connection", item: MemoryItem) -> None:
+        key = self._keys(None)
+        if key is None:
+            raise Refused("the home's key is missing, so nothing can be remembered", code="no_key", hint="`holdfast doctor` says what is wrong")
+        generation, secret = key
+        body = msgspec.json.encode(item)
+        db.execute(_ADD, (item.id, item.boundary, generation, body, _mac(secret, item.id, body)))
+        digests = _digests_of(item)
+        db.execute("INSERT INTO words (rowid, digests) VALUES (?, ?)", (db.last_insert_rowid(), " ".join(digests)))
+        db.executemany(_SPREAD, [(digest,) for digest in digests])
+
+    def forget(self, memory: str) -> bool:
+        if self.is_empty():
+            return False
+        with self._writing() as db:
+            found = db.execute(_GET, (memory,)).fetchall()
+            if not found:
+                return False
+            if (item := self._believed(found[0])) is not None:
+                db.executemany("UPDATE spread SET items = items - 1 WHERE digest = ?", [(each,) for each in _digests_of(item)])
+            db.execute("DELETE FROM words WHERE rowid = (SELECT n FROM items WHERE id = ?)", (memory,))
+            db.execute("DELETE FROM items WHERE id = ?", (memory,))
+            return True
+
+    # --- reading
+
+    def find(self, words: Sequence[str], circle: Circle, *, limit: int, seconds: float) -> Found:
+        wanted = _digests(_circle_key(circle.audience.value, circle.boundary, circle.person), words)
+        if not wanted or self.is_empty():
+            return Found(())
+        with self._reading(seconds) as db:
+            chosen = _rarest(db, wanted)
+            rows = db.execute(_FIND, (" OR ".join(chosen), limit)).fetchall() if chosen else []
+        items = [self._believed(row) for row in rows]
+        return Found(tuple(item for item in items if item is not None), items.count(None))
+
+    def get(self, memory: str) -> MemoryItem | None:
+        if self.is_empty():
+            return None
+        with self._reading(_READ_WAIT_SECONDS) as db:
+            rows = db.execute(_GET, (memory,)).fetchall()
+        return self._believed(rows[0]) if rows else None
+
+    def rows(self, *, after: str | None = None, limit: int | None = None) -> Sequence[MemoryRow]:
+        if self.is_empty():
+            return ()
+        with self._reading(None) as db:
+            place = [(0,)] if after is None else db.execute("SELECT n FROM items WHERE id = ?", (after,)).fetchall()
+            rows = db.execute(_PAGE, (place[0][0], -1 if limit is None else limit)).fetchall() if place else []
+        return [MemoryRow(str(row[0]), self._believed(row)) for row in rows]
+
+    def close(self) -> None:
+        with self._guard:
+            db, self._db = self._db, None
+            if db is not None and self._pid == os.getpid():
+                db.close(True)  # noqa: FBT003
+
+    # --- belief
+
+    def _believed(self, row: tuple[Any, ...]) -> MemoryItem | None:
+        """The item, if every byte of it is ours and it stands in the row it was written into."""
+        name, boundary, generation, body, mac = row
+        if not (isinstance(name, str) and isinstance(generation, int) and isinstance(body, bytes) and isinstance(mac, bytes)):
+            return None
+        key = self._keys(generation)
+        if key is None or _mac(key[1], name, body) != mac:
+            return None
+        try:
+            item = _decode(body)
+        except msgspec.MsgspecError:
+            return None
+        return item if (item.id, item.boundary) == (name, boundary) else None
+
+    # --- the file
+
+    @contextlib.contextmanager
+    def _reading(self, seconds: float | None) -> "Iterator[apsw.Connection]":
+        """At most so long, waiting for others included; None: as long as it takes."""
+        import apsw
+
+        deadline = None if seconds is None else time.monotonic() + seconds
+        if not self._guard.acquire(timeout=-1 if seconds is None else max(0.0, seconds)):
+            raise CannotRecall("memory is busy")
+        try:
+            db = self._open()
+            db.set_busy_timeout(_WRITE_WAIT_MS if deadline is None else max(1, int((deadline - time.monotonic()) * 1000)))
+            db.set_progress_handler(None if deadline is None else lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS)
+            yield db
+        except apsw.InterruptError as exc:
+            raise CannotRecall("it took too long") from exc
+        except apsw.BusyError as exc:
+            raise CannotRecall("somebody else is writing to memory") from exc
+        except (apsw.Error, OSError) as exc:
+            raise CannotRecall(f"{self._path.name} can't be read: {exc}") from exc
+        finally:
+            self._guard.release()
+
+    @contextlib.contextmanager
+    def _writing(self) -> "Iterator[apsw.Connection]":
+        """One transaction, synced when it is left. A crash before COMMIT returns leaves all of it or nothing."""
+        import apsw
+
+        with self._guard:
+            try:
+                db = self._open(create=True)
+                db.set_progress_handler(None)
+                db.set_busy_timeout(_WRITE_WAIT_MS)
+                db.execute("BEGIN IMMEDIATE")
+                try:
+                    yield db
+                    db.execute("COMMIT")
+                except BaseException:
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
+                    raise
+            except (apsw.Error, OSError) as exc:
+                raise NotSaved(
+                    f"{self._path.name} was not written: {exc}", hint="`holdfast doctor` looks for the reason; nothing was changed"
+                ) from exc
+
+    def _open(self, *, create: bool = False) -> "apsw.Connection":
+        """What the path names now: nothing is ever kept in a file that was deleted or replaced under us."""
+        if self._pid != os.getpid():
+            self._db, self._pid = None, os.getpid()
+        if self._db is not None and self._file != _identity(self._path):
+            self.close()
+        if self._db is None:
+            self._db, self._file = self._connected(create=create), _identity(self._path)
+        return self._db
+
+    def _connected(self, *, create: bool) -> "apsw.Connection":
+        import apsw
+
+        if create:
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        db = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
+        try:
+            db.set_busy_timeout(_WRITE_WAIT_MS)
+            db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+            db.execute("PRAGMA trusted_schema = OFF; PRAGMA synchronous = EXTRA; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -8192").fetchall()
+            db.execute("PRAGMA secure_delete = ON").fetchall()
+            if _version(db) != (_APPLICATION, _VERSION):
+                _make(db)
+        except BaseException:
+            db.close(True)  # noqa: FBT003
+            raise
+        return db
+
+
+def copy_memory(source: Path, target: Path) -> None:
+    """For a backup: as of one moment, while others write. Blocks; nothing when nothing was ever remembered."""
+    if not source.exists():
+        return
+    import apsw
+
+    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    try:
+        _copy_pages(source, target)
+    except apsw.Error as exc:
+        raise NotSaved(f"{source.name} can't be copied: {exc}", hint="`holdfast doctor` looks for the reason") from exc
+    with target.open("rb+") as copied:
+        os.fsync(copied.fileno())
+
+
+def _copy_pages(source: Path, target: Path) -> None:
+    import apsw
+
+    with contextlib.ExitStack() as stack:
+        there = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
+        stack.callback(there.close)
+        there.set_busy_timeout(_WRITE_WAIT_MS)
+        here = apsw.Connection(str(target))
+        stack.callback(here.close)
+        with here.backup("main", there, "main") as backup:
+            while not backup.done:
+                backup.step()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _version(db: "apsw.Connection") -> tuple[int, int]:
+    return db.pragma("application_id"), db.pragma("user_version")
+
+
+def _make(db: "apsw.Connection") -> None:
+    """In an empty file; raises NotADBError in any other."""
+    import apsw
+
+    db.execute("BEGIN IMMEDIATE")
+    if _version(db) == (_APPLICATION, _VERSION):  # somebody was faster
+        db.execute("ROLLBACK")
+        return
+    if db.execute("SELECT 1 FROM sqlite_schema").fetchall():
+        db.execute("ROLLBACK")
+        raise apsw.NotADBError("it is of another program, or of a newer Holdfast")
+    db.execute(_SCHEMA)
+    db.execute("COMMIT")
+
+
+def _rarest(db: "apsw.Connection", digests: Iterable[str]) -> list[str]:
+    """Of these words, the ones that few items hold: as many as can be ranked in no time. Where all are common, the least common one."""
+    spread: list[tuple[Any, str]] = []
+    for digest in digests:
+        held = db.execute("SELECT items FROM spread WHERE digest = ?", (digest,)).fetchall()
+        spread += [(items, digest) for (items,) in held]
+    chosen: list[str] = []
+    room = _ROWS_READ
+    for items, digest in sorted(spread):
+        if not chosen or items <= room:
+            chosen.append(f'"{digest}"')
+            room -= items
+    return chosen
+
+
+def _circle_key(audience: str, boundary: str, person: str) -> str:
+    return short_digest("circle", audience, boundary, person if audience != Audience.TEAM.value else "")
+
+
+def _digests_of(item: MemoryItem) -> list[str]:
+    return _digests(_circle_key(item.audience, item.boundary, item.person), words_of(item.text))
+
+
+def _digests(circle: str, words: Iterable[str]) -> list[str]:
+    """Each word once, as letters and digits only: nothing in it can be read as a query."""
+    return [blake3(f"{circle} {word}".encode("utf-8", "surrogatepass")).hexdigest(length=8) for word in dict.fromkeys(words)]
+
+
+def _mac(key: bytes, name: str, body: bytes) -> bytes:
+    written = name.encode("utf-8", "surrogatepass")
+    return blake3(len(written).to_bytes(4, "big") + written + body, key=key).digest()

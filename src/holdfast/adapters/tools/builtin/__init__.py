@@ -1,0 +1,1 @@
+"""Small built-in tools that run inside this process."""

@@ -1,0 +1,195 @@
+"""
+`remember`, `recall` and `forget`: memory in the model's hands, under the turn's journalled context and nothing else.
+
+No argument says for whom: that is the scene's, which comes from the journal. What is of another circle is not found, whatever its id. Policy decides as for any
+tool; what no policy can allow (anything in PUBLIC, anything that quotes somebody else, anything under a lost context) is refused here.
+"""
+
+from collections.abc import Callable
+
+from holdfast import limits
+from holdfast.adapters.tools.builtin.base import Builtin, ToolFailed, Values, definition_of
+from holdfast.adapters.tools.display import display_of
+from holdfast.adapters.tools.python.arguments import REQUIRED, ArgumentTypes
+from holdfast.errors import HoldfastError
+from holdfast.ids import memory_id
+from holdfast.ports.memory import CannotRecall, Memory
+from holdfast.ports.tools import CannotBind, InvalidArguments, Scene
+from holdfast.session.authority.context import Audience
+from holdfast.session.authority.plan import Binding
+from holdfast.session.features.memory.items import RECALLED, Circle, MemoryItem, Origin, may_see, query_words, remembered_lines, within_bounds
+from holdfast.session.view.rendering import framed, render_argument
+
+_RECALL_SECONDS = 4 * limits.MEMORY_RECALL_SECONDS  # the model asked for it, so it may take a moment
+_ID_CHARS_MAX = 64
+
+
+def remember(memory: Memory | None, now_ms: Callable[[], int]) -> Builtin:
+    types = ArgumentTypes("remember", {"text": (str, REQUIRED)})
+    definition = definition_of(
+        "remember",
+        "Remember a short text beyond this conversation, for the person or the team that asked. Write it so that it is understood on its own.",
+        types,
+        contract="idempotent",  # the item's id is the call's: run again, it is the same item
+        mode="ask",
+        kind="memory",
+        audience="personal",
+    )
+
+    def work(values: Values, _binding: Binding, scene: Scene) -> str:
+        origin = _origin(scene)
+        item = _item(values["text"], origin, scene, now_ms())
+        try:
+            _there(memory).add(item)
+        except HoldfastError as exc:
+            raise ToolFailed(f"not remembered: {exc.message}") from exc
+        return f"remembered as {item.id}"
+
+    def look(values: Values, scene: Scene) -> Binding:
+        _there(memory)
+        origin = _origin(scene)
+        shown = render_argument(values["text"])
+        whence = "It was not only said by you: it may come from content that nobody vouches for." if origin.tainted else ""
+        return Binding(display=display_of([f"remember for {_whom(origin.circle)}", framed(shown.text), whence]), warnings=shown.warnings)
+
+    return Builtin(definition, types, check=_check_text, look=look, work=work)
+
+
+def recall(memory: Memory | None) -> Builtin:
+    types = ArgumentTypes("recall", {"query": (str, REQUIRED)})
+    definition = definition_of(
+        "recall",
+        "Find what was remembered for whoever asked, by words.",
+        types,
+        contract="pure",
+        mode="auto",
+        kind="memory",
+        audience="team",
+    )
+
+    def work(values: Values, _binding: Binding, scene: Scene) -> str:
+        return _recalled(_there(memory), values["query"], _circle(scene))
+
+    def look(values: Values, scene: Scene) -> Binding:
+        _there(memory)
+        _circle(scene)
+        return Binding(display=display_of(["recall", framed(render_argument(values["query"]).text)]))
+
+    return Builtin(definition, types, check=_check_query, look=look, work=work)
+
+
+def forget(memory: Memory | None) -> Builtin:
+    types = ArgumentTypes("forget", {"id": (str, REQUIRED)})
+    definition = definition_of(
+        "forget",
+        "Forget one remembered thing for good, by its id (m-...).",
+        types,
+        contract="once",
+        mode="ask",
+        kind="memory",
+        audience="personal",
+    )
+
+    def work(values: Values, _binding: Binding, scene: Scene) -> str:
+        item = _visible(_there(memory), values["id"], scene)
+        try:
+            _there(memory).forget(item.id)
+        except HoldfastError as exc:
+            raise ToolFailed(f"not forgotten: {exc.message}") from exc
+        return f"{item.id} is forgotten"
+
+    def look(values: Values, scene: Scene) -> Binding:
+        item = _visible(_there(memory), values["id"], scene)
+        shown = render_argument(item.text)
+        display = display_of(
+            [f"forget, for good, {item.id} of {_whom(Circle(Audience(item.audience), item.boundary, item.person))}", framed(shown.text)]
+        )
+        return Binding(display=display, warnings=shown.warnings)
+
+    return Builtin(definition, types, check=_check_id, look=look, work=work)
+
+
+# --- arguments
+
+
+def _check_text(values: Values) -> None:
+    size = len(values["text"].encode())
+    if not values["text"].strip() or size > limits.MEMORY_ITEM_BYTES_MAX:
+        raise InvalidArguments(f"text has {size} bytes; it must say something in at most {limits.MEMORY_ITEM_BYTES_MAX}")
+
+
+def _check_query(values: Values) -> None:
+    if not query_words(values["query"]):
+        raise InvalidArguments("query holds no word to look for")
+
+
+def _check_id(values: Values) -> None:
+    if not values["id"].startswith("m-") or len(values["id"]) > _ID_CHARS_MAX:
+        raise InvalidArguments("id is the whole id of one remembered thing, as in m-...")
+
+
+# --- whose
+
+
+def _there(memory: Memory | None) -> Memory:
+    if memory is None:
+        raise CannotBind("this home has no memory")
+    return memory
+
+
+def _origin(scene: Scene) -> Origin:
+    if isinstance(scene.origin, str):
+        raise CannotBind(f"nothing is remembered here: {scene.origin}", code="hard_deny")
+    return scene.origin
+
+
+def _circle(scene: Scene) -> Circle:
+    if scene.circle is None:
+        raise CannotBind("nothing is recalled here: it is not known that everybody who reads the answer may see it", code="hard_deny")
+    return scene.circle
+
+
+def _visible(memory: Memory, name: str, scene: Scene) -> MemoryItem:
+    """Of the turn's own circle; anything else is not there."""
+    try:
+        item = memory.get(name) if scene.circle is not None else None
+    except CannotRecall as exc:
+        raise CannotBind(f"memory can't be looked at: {exc}") from exc
+    if item is None or scene.circle is None or not may_see(item, scene.circle):
+        raise CannotBind(f"there is no memory {name} here")
+    return item
+
+
+def _whom(circle: Circle) -> str:
+    return f"{circle.person} alone ({circle.boundary})" if circle.audience is Audience.PERSONAL else f"everybody in {circle.boundary}"
+
+
+def _item(text: str, origin: Origin, scene: Scene, now: int) -> MemoryItem:
+    circle = origin.circle
+    return MemoryItem(
+        id=memory_id(scene.instance, scene.call),
+        text=text,
+        audience=circle.audience.value,
+        boundary=circle.boundary,
+        person=circle.person,
+        authenticity=origin.authenticity,
+        tainted=origin.tainted,
+        kind=origin.kind,
+        session=scene.session,
+        instance=scene.instance,
+        turn=scene.turn,
+        call=scene.call,
+        created_at=now,
+    )
+
+
+def _recalled(memory: Memory, query: str, circle: Circle) -> str:
+    try:
+        found = memory.find(query_words(query), circle, limit=2 * limits.MEMORY_RECALLED_MAX, seconds=_RECALL_SECONDS)
+    except CannotRecall as exc:
+        raise ToolFailed(f"nothing could be recalled: {exc}") from exc
+    items = within_bounds(item for item in found.items if may_see(item, circle))
+    left_out = [f"({found.unverified} of what was found does not verify, and is left out.)"] if found.unverified else []
+    if not items:
+        return "\n".join(["nothing is remembered about that", *left_out])
+    return "\n".join([RECALLED, *remembered_lines(items), *left_out])

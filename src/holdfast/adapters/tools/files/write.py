@@ -1,0 +1,196 @@
+"""
+Writing a file: whole or not at all, and only what was shown.
+
+What is shown is a complete diff against the file as it is, or the whole new content; both are part of the binding, so a file that
+changed in between voids the approval. So are the folder and the file themselves, by device and inode. The path is resolved once, for the
+prompt; the write descends from the workspace by descriptors and follows no link. The new content is written beside the old, synced,
+renamed over it by descriptor, and the folder synced: a crash leaves the old file or the new one.
+"""
+
+import contextlib
+import difflib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from blake3 import blake3
+
+from holdfast import limits
+from holdfast.adapters.tools.builtin.base import Builtin, ToolFailed, Values, definition_of
+from holdfast.adapters.tools.display import display_of
+from holdfast.adapters.tools.files.inert_files import is_inert
+from holdfast.adapters.tools.paths import HARD_DENY, Place, bound_place, check_path, identity_of, lies_below, locate, open_below, open_folder
+from holdfast.adapters.tools.python.arguments import REQUIRED, ArgumentTypes
+from holdfast.ports.tools import CannotBind, Scene
+from holdfast.session.authority.plan import Binding
+from holdfast.session.view.rendering import framed, render, render_content
+
+_DIFF_BYTES_MAX = 256 * limits.KIB  # beyond, a diff takes longer than anyone would wait, and would not fit a prompt
+
+
+def write_file() -> Builtin:
+    types = ArgumentTypes("write_file", {"path": (str, REQUIRED), "content": (str, REQUIRED)})
+    definition = definition_of(
+        "write_file",
+        "Write a text file, replacing it whole. Its folder must exist. The path is relative to the workspace, or absolute.",
+        types,
+        contract="once",
+        mode="ask",
+        kind="write_file",
+        audience="personal",
+    )
+    return Builtin(definition, types, check=_check, look=_look, work=_write)
+
+
+def _check(values: Values) -> None:
+    check_path(values["path"])
+
+
+def _look(values: Values, scene: Scene) -> Binding:
+    place = locate(values["path"], scene)
+    hindered = ""
+    try:
+        with _target(place) as target:
+            old, bound = target.old, target.facts()
+    except CannotBind as exc:
+        # Outside the workspace it is for the person to say whether the model learns what is there.
+        if place.reach == "workspace" or exc.code == HARD_DENY:
+            raise
+        old, bound, hindered = None, (), str(exc)
+    name = render(place.path)
+    said, shown, warnings = _change(old, values["content"])
+    hint = (framed(render(f"as things are, this will fail: {hindered}").text),) if hindered else ()
+    display = display_of([said, framed(name.text), *hint, "content:" if old is None else "change:", framed(shown)])
+    return Binding(
+        display=display,
+        reach=place.reach,
+        path=place.path,
+        scripts=bound,
+        memorable=place.reach == "workspace" and is_inert(place.path, values["content"]),
+        warnings=(*name.warnings, *warnings),
+    )
+
+
+def _change(old: bytes | None, content: str) -> tuple[str, str, tuple[str, ...]]:
+    """(what it does, all of it, warnings)."""
+    new = render_content(content)
+    size = f"{len(content.encode())} bytes, {new.lines} lines"
+    if old is None:
+        return f"write a new file of {size}", new.text, new.warnings
+    try:
+        before = old.decode()
+    except UnicodeDecodeError:
+        before = "\0"
+    if "\0" in before or len(old) > _DIFF_BYTES_MAX or len(content) > _DIFF_BYTES_MAX:
+        return f"replace a file of {len(old)} bytes that can't be compared; new content: {size}", new.text, new.warnings
+    # Rendered first, then compared: a line that differs by something invisible differs visibly.
+    lines = difflib.unified_diff(render_content(before).text.split("\n"), new.text.split("\n"), "now", "then", lineterm="", n=3)
+    return f"change a file of {len(old)} bytes to {size}", "\n".join(lines) or "(no change)", new.warnings
+
+
+class _Target(NamedTuple):
+    """An open folder and what a name in it stands for now. `old` and `file` are None where nothing is there."""
+
+    place: Place
+    folder: int
+    name: str
+    old: bytes | None
+    file: os.stat_result | None
+
+    def facts(self) -> tuple[str, ...]:
+        """What an approval is bound to: the folder and the file by device and inode, and the content."""
+        replaced = "nothing" if self.old is None or self.file is None else f"{identity_of(self.file)} {blake3(self.old).hexdigest()}"
+        return (f"folder {identity_of(os.fstat(self.folder))}", f"replaces {replaced}")
+
+    def check(self) -> None:
+        """The last look, by descriptor: the folder was not moved out of the workspace or into the home, and the name stands for the same file."""
+        place = self.place
+        is_moved = place.root is not None and not lies_below(self.folder, place.root)
+        if is_moved or (place.guard is not None and place.guard.holds(self.folder)) or not self._is_same_file():
+            raise _changed(place)
+
+    def _is_same_file(self) -> bool:
+        try:
+            now = os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return self.file is None
+        return self.file is not None and identity_of(now) == identity_of(self.file)
+
+
+@contextlib.contextmanager
+def _target(place: Place) -> Iterator[_Target]:
+    """What would be replaced. Anything but a regular file is refused."""
+    path, name = os.path.split(place.path)
+    if not name:
+        raise CannotBind(f"{place.path} is a folder")
+    folder = open_folder(path, place.guard, place.root)
+    try:
+        yield _Target(place, folder, name, *_old_content(folder, name, place))
+    finally:
+        os.close(folder)
+
+
+def _old_content(folder: int, name: str, place: Place) -> tuple[bytes | None, os.stat_result | None]:
+    try:
+        fd = open_below(folder, name, place)
+    except FileNotFoundError:
+        return None, None
+    except OSError as exc:
+        raise CannotBind(f"{place.path}: {(exc.strerror or str(exc)).lower()}") from exc
+    with os.fdopen(fd, "rb") as file:
+        facts = os.fstat(file.fileno())
+        raw = file.read(limits.TOOL_OUTPUT_KEPT_BYTES + 1)
+    if len(raw) > limits.TOOL_OUTPUT_KEPT_BYTES:
+        raise CannotBind(f"{place.path} is too large to be replaced by a tool")
+    return raw, facts
+
+
+def _write(values: Values, binding: Binding, scene: Scene) -> str:
+    """Into the folder that was approved, over the file that was approved: both are opened once, compared, and used by descriptor."""
+    place = bound_place(binding, scene)
+    raw = values["content"].encode()
+    with _target(place) as target:
+        if target.facts() != binding.scripts:
+            raise _changed(place)
+        _replace(target, raw)
+    return f"wrote {len(raw)} bytes to {place.path}"
+
+
+def _changed(place: Place) -> ToolFailed:
+    return ToolFailed(f"{place.path} or its folder changed after this was approved; nothing was written")
+
+
+def _replace(target: _Target, raw: bytes) -> None:
+    folder = target.folder
+    temporary = f".{target.name[:100]}.{secrets.token_hex(8)}.tmp"
+    # The replaced file's permissions; a new file gets the usual ones.
+    mode = None if target.file is None else stat.S_IMODE(target.file.st_mode) & 0o777
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode or 0o666, dir_fd=folder)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+            made = identity_of(os.fstat(file.fileno()))
+        target.check()
+        # Commit point: before it the old file is whole, after it the new one is.
+        os.rename(temporary, target.name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+    if identity_of(os.stat(target.name, dir_fd=folder, follow_symlinks=False)) != made:
+        raise ToolFailed(f"{target.place.path} was replaced by somebody else while it was written")
+    _sync(folder)
+
+
+def _sync(folder: int) -> None:
+    readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        os.fsync(readable)
+    finally:
+        os.close(readable)

@@ -1,0 +1,1 @@
+"""Commands as jobs: supervisor, authenticated reports, files."""

@@ -1,0 +1,207 @@
+"""
+HOME/jobs: a folder for each job that is a process, with what it says and, once it is over, the report of its supervisor. See `holdfast.ports.jobs`.
+
+Nothing in a folder is believed because it lies there: see `jobs/report.py`.
+
+A folder is made by the job's supervisor before the job is submitted, and removed once the job's end is in the journal. One that nobody submitted (a crash came
+first) is removed by its supervisor, or, if that was killed too, by whoever lists them a day later.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from holdfast import limits
+from holdfast.adapters.tools.jobs.report import REPORT_BYTES_MAX, Report, generation_of, is_as_reported, returned_by, verified
+from holdfast.adapters.tools.jobs.supervisor import CALL, OUTPUT, STATUS
+from holdfast.adapters.tools.shell import processes
+from holdfast.adapters.tools.threads import THREADS
+from holdfast.ids import CallId, InstanceId, JobId, job_id
+from holdfast.ports.jobs import JobKey, JobLeft, JobSeen
+from holdfast.ports.tools import ProcessFacts
+from holdfast.secrecy import Secret
+
+JOBS = "jobs"
+_FOLDER = re.compile(r"(j-[a-z2-7]{26})\.\d+\.\d+\Z")
+_DEAD_SECONDS = 25 * 3600.0  # no job runs for more than a day, so a folder this old without a report has nobody left who could leave one
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+JobKeys = Callable[[InstanceId, JobId, int | None], JobKey | None]
+"""The key of a job's report: of that generation of home keys, or of the newest for a new job. None: the home key is not there."""
+
+
+def folder_name(job: JobId, process: ProcessFacts) -> str:
+    """As the supervisor names it."""
+    return f"{job}.{process.group}.{process.start_time}"
+
+
+def unverified_end(home: str, job: JobId, process: ProcessFacts, bytes_max: int) -> bytes:
+    """The last bytes of what a running job has said, as they lie there: any program that may write into the home can have changed them."""
+    fd = _open(Path(home) / JOBS, folder_name(job, process), OUTPUT)
+    try:
+        return os.pread(fd, bytes_max, max(0, os.fstat(fd).st_size - bytes_max))
+    finally:
+        os.close(fd)
+
+
+class JobFiles:
+    """The JobPlace of a home on disk."""
+
+    def __init__(self, home: Path, keys: JobKeys) -> None:
+        self._folder = home / JOBS
+        self._keys = keys
+
+    def key_of(self, instance: InstanceId, job: JobId) -> JobKey | None:
+        return self._keys(instance, job, None)
+
+    async def look(self, job: JobId, process: ProcessFacts, *, instance: InstanceId, secrets: tuple[Secret, ...]) -> JobSeen:
+        return await THREADS.run(lambda: self._look(job, process, instance, secrets))
+
+    def _look(self, job: JobId, process: ProcessFacts, instance: InstanceId, secrets: tuple[Secret, ...]) -> JobSeen:
+        """The report first, then whether the supervisor lives, then the report again: it may have been left in between."""
+        report = self._report(job, process, instance)
+        if report is None:
+            if processes.lives(process):
+                return JobSeen(state="running")
+            report = self._report(job, process, instance)
+        _reap(process)
+        if report is None:
+            return JobSeen(state="gone", why=self._why_gone(folder_name(job, process)))
+        output = b"" if report.failed else self._whole_output(folder_name(job, process))
+        if output is None or (not report.failed and not is_as_reported(output, report)):
+            why = f"its supervisor reports `{report.said()}`, but the output was changed after it was written, and is not shown"
+            return JobSeen(state="gone", why=why)
+        return JobSeen(state="ended", returned=returned_by(report, output, secrets), was_asked=report.was_cut_off)
+
+    def _report(self, job: JobId, process: ProcessFacts, instance: InstanceId) -> Report | None:
+        try:
+            raw = self._read(folder_name(job, process), STATUS, 0, REPORT_BYTES_MAX)
+        except OSError:
+            return None
+        generation = generation_of(raw)
+        key = self._keys(instance, job, generation) if generation is not None else None
+        return verified(raw, key.secret, job, process) if key is not None else None
+
+    def _why_gone(self, folder: str) -> str:
+        with contextlib.suppress(OSError):
+            os.lstat(self._folder / _checked(folder) / STATUS)
+            return "its process is gone, and the report in its place does not verify: somebody else wrote or changed it"
+        return "its process is gone, and left no report how it ended"
+
+    def _whole_output(self, folder: str) -> bytes | None:
+        """None where it is not a plain file any more."""
+        try:
+            return self._read(folder, OUTPUT, 0, limits.JOB_OUTPUT_BYTES_MAX + 1)
+        except OSError:
+            return None
+
+    def _read(self, folder: str, name: str, after: int, bytes_max: int) -> bytes:
+        fd = _open(self._folder, _checked(folder), name)
+        try:
+            return os.pread(fd, bytes_max, after)
+        finally:
+            os.close(fd)
+
+    def lives(self, process: ProcessFacts) -> bool:
+        return processes.lives(process)
+
+    def own_process(self) -> ProcessFacts:
+        return processes.facts_of(os.getpid())
+
+    def death_of(self, process: ProcessFacts) -> int | None:
+        return processes.death_of(process)
+
+    async def output(self, job: JobId, process: ProcessFacts, *, after: int, bytes_max: int) -> bytes:
+        with contextlib.suppress(OSError):
+            return await THREADS.run(lambda: self._read(folder_name(job, process), OUTPUT, after, bytes_max))
+        return b""
+
+    async def ask_to_end(self, process: ProcessFacts) -> None:
+        await THREADS.run(lambda: processes.ask_leader(process))
+
+    async def end(self, call: CallId, process: ProcessFacts) -> None:
+        await THREADS.run(lambda: processes.end_survivors(call, process))
+
+    async def clear(self, job: JobId) -> None:
+        await THREADS.run(lambda: self._clear(job))
+
+    def _clear(self, job: JobId) -> None:
+        for folder, its_job in self._folders():
+            if its_job == job:
+                shutil.rmtree(self._folder / folder, ignore_errors=True)
+
+    async def present(self) -> Sequence[JobId]:
+        return await THREADS.run(self._present)
+
+    def _present(self) -> Sequence[JobId]:
+        return tuple(sorted({job for folder, job in self._folders() if not self._is_dead(folder)}))
+
+    async def of_life(self, instance: InstanceId) -> Sequence[JobLeft]:
+        return await THREADS.run(lambda: self._of_life(instance))
+
+    def _of_life(self, instance: InstanceId) -> Sequence[JobLeft]:
+        return [left for folder, job in self._folders() if (left := self._left(folder, job)) is not None and job_id(instance, left.call) == job]
+
+    def _left(self, folder: str, job: JobId) -> JobLeft | None:
+        """None where nothing says whose it is: its supervisor has not said so yet, and has let nothing go."""
+        _, group, start_time = folder.split(".")
+        with contextlib.suppress(OSError, UnicodeError, ValueError):
+            boot, call, _ = self._read(folder, CALL, 0, REPORT_BYTES_MAX).decode().split("\n")
+            return JobLeft(job=job, call=CallId(call), process=ProcessFacts(boot_id=boot, group=int(group), start_time=int(start_time)))
+        return None
+
+    def _folders(self) -> Sequence[tuple[str, JobId]]:
+        try:
+            found = [_FOLDER.match(name) for name in os.listdir(self._folder)]  # noqa: PTH208  names are enough
+        except FileNotFoundError:
+            return ()
+        return [(match[0], JobId(match[1])) for match in found if match is not None]
+
+    def _is_dead(self, folder: str) -> bool:
+        """Never submitted, or its supervisor was killed long ago: removed on the way."""
+        with contextlib.suppress(OSError):
+            if time.time() - (self._folder / folder).stat().st_mtime > _DEAD_SECONDS and not self._has_report(folder):
+                shutil.rmtree(self._folder / folder, ignore_errors=True)
+                return True
+        return False
+
+    def _has_report(self, folder: str) -> bool:
+        """Whether a file is there that may be one. A session that looks at it verifies it."""
+        with contextlib.suppress(OSError):
+            return generation_of(self._read(folder, STATUS, 0, REPORT_BYTES_MAX)) is not None
+        return False
+
+
+def _open(jobs: Path, folder: str, name: str) -> int:
+    """A plain file of a job's folder, by descriptors and without links; one that has a second name elsewhere is not a job's."""
+    places = [os.open(jobs, _FOLDER_FLAGS)]
+    try:
+        places.append(os.open(folder, _FOLDER_FLAGS, dir_fd=places[0]))
+        fd = os.open(name, _READ, dir_fd=places[1])
+    finally:
+        for each in places:
+            os.close(each)
+    facts = os.fstat(fd)
+    if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1:
+        os.close(fd)
+        raise FileNotFoundError(name)
+    return fd
+
+
+def _checked(folder: str) -> str:
+    if not _FOLDER.match(folder):
+        raise FileNotFoundError(folder)
+    return folder
+
+
+def _reap(process: ProcessFacts) -> None:
+    """If it was a child of ours, it is a zombie now; of anyone else's it is not ours to bury."""
+    with contextlib.suppress(ChildProcessError, OSError):
+        os.waitpid(process.group, os.WNOHANG)

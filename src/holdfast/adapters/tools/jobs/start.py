@@ -1,0 +1,105 @@
+"""
+Starting a command as a job: the launcher of `shell/launcher.py` under a supervisor that outlives this process, blocked until it gets its byte.
+
+`start_job` returns once the launcher waits, confined and in its folder, and the supervisor with it. Before the byte everything ends with this process; after it,
+nothing does. With the byte the supervisor gets the key for its report: by pipe, and never in an argument, an environment or a file.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast import limits
+from holdfast.adapters.tools.jobs import supervisor as supervise
+from holdfast.adapters.tools.jobs.files import JOBS
+from holdfast.adapters.tools.jobs.supervisor import go_message
+from holdfast.adapters.tools.shell.environment import TOOL_VARIABLE
+from holdfast.adapters.tools.shell.launcher import LaunchPlan, begin, launcher_words, started, wait_until_ready
+from holdfast.adapters.tools.shell.processes import end_call, facts_of
+from holdfast.adapters.tools.threads import THREADS
+from holdfast.errors import InvariantBroken
+from holdfast.ids import JobId
+from holdfast.ports.jobs import JobKey
+from holdfast.ports.tools import CannotBind, ProcessFacts
+
+_SCRIPT = str(Path(supervise.__file__).resolve())
+
+
+async def start_job(plan: LaunchPlan, home: str, job: JobId, key: JobKey, *, seconds: float, is_unchanged: Callable[[], bool]) -> "LaunchedJob":
+    """Raises CannotBind if it can't get ready; nothing ran then. `is_unchanged` is asked right before the byte."""
+    return await started(lambda: _start(plan, home, job, key, seconds, is_unchanged))
+
+
+def _start(plan: LaunchPlan, home: str, job: JobId, key: JobKey, seconds: float, is_unchanged: Callable[[], bool]) -> "LaunchedJob":
+    place = str(Path(home) / JOBS / job)
+    bounds = [str(seconds), str(limits.JOB_OUTPUT_BYTES_MAX), "wrapped" if plan.prefix else "bare", f"{TOOL_VARIABLE}={plan.call}"]
+
+    def words(go: int, status: int) -> list[str]:
+        supervisor = [os.path.realpath(sys.executable), "-I", "-S", _SCRIPT, str(go), str(status), place, *bounds]
+        return [*supervisor, *plan.prefix, *launcher_words(plan, go, status)]
+
+    # The supervisor is no tool: what is ended by the call's name leaves it alive, to say how it ended.
+    environment = {name: value for name, value in plan.environment.items() if name != TOOL_VARIABLE}
+    process, go, status = begin(words, environment, output=subprocess.DEVNULL, what="job", files=plan.files)
+    launched = LaunchedJob(plan, key, process, go, seconds=seconds, is_unchanged=is_unchanged)
+    said = wait_until_ready(status)
+    os.close(status)
+    if said == "r":
+        return launched
+    launched.give_up()
+    raise CannotBind(f"the job can't be started: {said[1:] or 'its supervisor died'}")
+
+
+class LaunchedJob:
+    """A job that waits. Let go or abandoned, whichever comes first, and by neither twice."""
+
+    def __init__(
+        self, plan: LaunchPlan, key: JobKey, process: "subprocess.Popen[bytes]", go_write: int, *, seconds: float, is_unchanged: Callable[[], bool]
+    ) -> None:
+        self._call = plan.call
+        self._key = key
+        self._process = process
+        self._go_write = go_write  # while it is open, the supervisor waits
+        self._is_unchanged = is_unchanged
+        self._spent = False
+        self.seconds_max = seconds
+        self.process: ProcessFacts = facts_of(process.pid)
+
+    async def let_go(self) -> None:
+        if self._spent:
+            raise InvariantBroken("a job was let go twice, or after it was abandoned")
+        try:
+            unchanged = await THREADS.run(self._is_unchanged)
+        except BaseException:
+            await self.abandon()
+            raise
+        if not unchanged:
+            await self.abandon()
+            raise CannotBind("the folder, a program or a script changed after this was approved")
+        self._spent = True
+        try:
+            os.write(self._go_write, go_message(*self._key))
+        except BrokenPipeError:
+            raise CannotBind("its supervisor was ended by somebody") from None
+        finally:
+            os.close(self._go_write)
+            # It is not this program's any more: whoever watches it buries it.
+            self._process.returncode = 0
+
+    async def abandon(self) -> None:
+        if not self._spent:
+            await THREADS.run(self.give_up)
+
+    def give_up(self) -> None:
+        """The supervisor sees the pipe close, ends the launcher, removes the folder and goes."""
+        if self._spent:
+            return
+        self._spent = True
+        os.close(self._go_write)
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            end_call(self._call, self._process.pid)
+            self._process.wait()

@@ -1,0 +1,1 @@
+"""The shell tool: parsing, confinement, launcher, processes."""

@@ -1,0 +1,1 @@
+"""The level of a command: isolated by bubblewrap, limited by Landlock, or unconfined."""

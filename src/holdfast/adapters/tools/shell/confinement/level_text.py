@@ -1,0 +1,54 @@
+"""
+The level of a command in words: for the person who is asked, and for the model whose command lacked the network.
+
+Every prompt begins with the level. A limited command's prompt lists what stays in reach; where no better level works, the
+prompt names the cause and the remedy.
+"""
+
+import re
+from collections.abc import Sequence
+
+from holdfast.adapters.tools.shell.confinement.isolation import Obstacle
+from holdfast.adapters.tools.shell.confinement.levels import Confinement, reachable_if_limited
+from holdfast.adapters.tools.shell.confinement.mounts import within
+from holdfast.adapters.tools.shell.confinement.view import user_folder
+
+_UNCONFINED = "UNCONFINED: this command can read Holdfast's keys and answer its own prompts"
+_BARE = "isolated: it sees the system read-only and its workspace, and has no network"
+_CONNECTED = "isolated, with network: it sees the system read-only and its workspace"
+_LOOPBACK = (
+    "the network includes loopback: it reaches every service on this machine that listens there, and sees which sockets are open;"
+    " unix sockets are blocked"
+)
+_LIMITED = "limited: it can open only the system and its workspace, but these stay in reach"
+_LACKED = "[this command had no network; if it needs one, call shell again with network true]"
+_SIGNS = re.compile(
+    r"could not resolve|couldn't resolve|temporary failure in name resolution|name or service not known|nodename nor servname"
+    r"|network is unreachable|no route to host|getaddrinfo|EAI_AGAIN|ENOTFOUND|ENETUNREACH|unable to resolve host|no address associated"
+    r"|failed to resolve|dns error|name resolution|unknown host|socket: permission denied|failed to establish a new connection|could not connect",
+    re.IGNORECASE,
+)
+
+
+def level_lines(confinement: Confinement, *, network: bool, folders: Sequence[str]) -> list[str]:
+    if confinement.level == "unconfined":
+        return [f"{_UNCONFINED} ({_why(confinement.obstacle)})"]
+    if confinement.level == "limited":
+        reachable = [f"- {each}" for each in reachable_if_limited(network=network)]
+        return [_LIMITED, *reachable, f"not isolated, because {_why(confinement.obstacle)}", *_everything(folders)]
+    return [*([_CONNECTED, _LOOPBACK] if network else [_BARE]), *_everything(folders)]
+
+
+def network_note(output: str) -> str:
+    """For the model, where the output of a command that failed reads as if it had wanted the network."""
+    return _LACKED if _SIGNS.search(output) else ""
+
+
+def _everything(folders: Sequence[str]) -> list[str]:
+    own = user_folder()
+    holding = next((folder for folder in folders if own is not None and within(own, folder)), None)
+    return [] if holding is None else [f"{holding} holds everything of the user: all of it can be read and changed"]
+
+
+def _why(obstacle: Obstacle | None) -> str:
+    return "" if obstacle is None else f"{obstacle.cause}; to mend it: {obstacle.remedy}"

@@ -1,0 +1,242 @@
+"""
+The launcher: a process that gets everything ready, waits for one byte, and then becomes the command.
+
+Run by a bare `python -I -S`, compiled already and with few imports, since its start is part of a shell call that finds no
+spare. In order: hear what the call is; carry its name; enter the bound folder and open the bound interpreter, each checked
+by identity; where Landlock confines, give up everything else for good (behind bubblewrap there is nothing else); say that it
+is ready; wait. If the pipe closes instead, the process that started us is gone, and nothing runs. Before the launcher has
+heard of a call it knows of none, and only the holder of the pipe can tell it one.
+"""
+
+import _ctypes  # the builtin halves of ctypes, os and stat: the rest of each takes longer to import than all that is done here
+import _stat as stat
+import posix
+import sys
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every architecture
+_RULE_PATH_BENEATH = 1
+_FILE_RIGHTS = 0b1100_0000_0000_0111  # execute, write, read, truncate, ioctl on devices
+_MAKE_DEVICES = 1 << 6 | 1 << 11  # a device made by root is a way around every path
+_RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}  # number of file rights; 16 from version 5 on
+_SCOPE_ABI = 6
+_SCOPES = 0b11  # no abstract sockets and no signals to processes outside
+_NO_NEW_PRIVILEGES, _DROP_FROM_BOUNDING_SET, _SET_DUMPABLE, _SET_SECCOMP = 38, 24, 4, 22
+_FILTER_MODE = 2
+_FILTER_STEP_BYTES = 8
+_NAME = b"HOLDFAST_TOOL"
+_RLIMIT_LOCKS = 10  # a bound that no kernel has looked at since 2.4, and that whatever the command starts inherits
+_CAPABILITIES = 64  # as many as the kernel has numbers for
+_LOOKING = 0b1101  # execute, read files, read folders
+_DESCRIPTORS_MAX = 65536
+
+
+class _Long(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001  what ctypes.c_long is made of
+    _type_ = "l"
+
+
+class _Text(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001  what ctypes.c_char_p is made of
+    _type_ = "z"
+
+
+class _Function(_ctypes.CFuncPtr):
+    """Of the C library, whose numbers are all `long` here: a system call takes whole registers."""
+
+    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
+    _restype_ = _Long
+
+
+def _call(name: str, *arguments: int | bytes | None) -> int:
+    function = _FUNCTIONS.get(name)
+    if function is None:
+        function = _FUNCTIONS[name] = _Function(_ctypes.dlsym(_ctypes.dlopen(None, 0), name))  # type: ignore[arg-type]  # None is this process
+    return int(function(*[_Long(each) if isinstance(each, int) else each for each in arguments]))
+
+
+_FUNCTIONS: dict[str, _Function] = {}
+
+
+def _u64(*numbers: int) -> bytes:
+    return b"".join([number.to_bytes(8, sys.byteorder) for number in numbers])
+
+
+class NotReady(Exception):
+    """Said to whoever prepared the call; nothing ran."""
+
+
+def landlock_abi() -> int:
+    """0 where the kernel has none, or it is switched off."""
+    return max(0, _call("syscall", _CREATE_RULESET, None, 0, 1)) if sys.platform == "linux" else 0
+
+
+def confine(allowed: list[str]) -> None:
+    """
+    The allowed paths stay in reach and no others, for this process and all it starts.
+
+    Each begins with `r` (may be read and run) or `w` (everything). The way to a path needs no right of its own.
+    """
+    abi = landlock_abi()
+    rights = (1 << _RIGHTS_BY_ABI.get(abi, 16)) - 1
+    scopes = _SCOPES if abi >= _SCOPE_ABI else 0
+    size = 24 if abi >= _SCOPE_ABI else 16 if abi >= 4 else 8  # noqa: PLR2004  the struct grew with versions 4 and 6
+    ruleset = _call("syscall", _CREATE_RULESET, _u64(rights, 0, scopes), size, 0)  # files, net, scoped
+    if ruleset < 0:
+        raise NotReady(f"landlock_create_ruleset: {posix.strerror(_ctypes.get_errno())}")
+    for each in allowed:
+        _allow(ruleset, each[1:], rights & ~_MAKE_DEVICES if each[0] == "w" else _LOOKING)
+    if _call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
+        raise NotReady("PR_SET_NO_NEW_PRIVS failed")
+    if _call("syscall", _RESTRICT_SELF, ruleset, 0) != 0:
+        raise NotReady(f"landlock_restrict_self: {posix.strerror(_ctypes.get_errno())}")
+    posix.close(ruleset)
+
+
+def install_filter(program: bytes) -> None:
+    """From here on the kernel refuses what the filter refuses. The struct is a count, room, and where the steps are."""
+    count = len(program) // _FILTER_STEP_BYTES
+    struct = count.to_bytes(2, sys.byteorder) + bytes(6) + bytes(_Text(program))
+    if _call("prctl", _SET_SECCOMP, _FILTER_MODE, struct, 0, 0) != 0:
+        raise NotReady(f"the seccomp filter was refused: {posix.strerror(_ctypes.get_errno())}")
+
+
+def drop_capabilities() -> None:
+    """For root. Who has no right to drop them has none of them either."""
+    for capability in range(_CAPABILITIES):
+        _call("prctl", _DROP_FROM_BOUNDING_SET, capability, 0, 0, 0)
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    """What can't be allowed stays out of reach."""
+    try:
+        fd = posix.open(path, posix.O_PATH | posix.O_NOFOLLOW | posix.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        rule = _u64(rights if stat.S_ISDIR(posix.fstat(fd).st_mode) else rights & _FILE_RIGHTS) + fd.to_bytes(4, sys.byteorder)  # packed
+        _call("syscall", _ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, 0)
+    finally:
+        posix.close(fd)
+
+
+def _opened(path: str, identity: str, flags: int) -> int:
+    fd = posix.open(path, flags | posix.O_CLOEXEC)
+    facts = posix.fstat(fd)
+    if f"{facts.st_dev}:{facts.st_ino}" != identity:
+        raise NotReady(f"{path} is not what it was when this was approved")
+    return fd
+
+
+def main(arguments: list[str]) -> None:
+    """Two descriptors and what the call is; with descriptors alone it comes down the pipe."""
+    go, status = int(arguments[0]), int(arguments[1])
+    _close_all_but(go, status)
+    for fd in (go, status):
+        posix.set_inheritable(fd, False)  # noqa: FBT003  its only parameter
+    words, environment = (arguments[2:], posix.environ) if arguments[2:] else _heard(go, status)
+    mode, cwd, cwd_identity, program, program_identity, steps, *rest = words
+    allowed, rest = _counted(rest)
+    folders, rest = _counted(rest)
+    try:
+        _carry_name(environment.get(_NAME, b""))
+        folder = _opened(cwd, cwd_identity, posix.O_RDONLY | posix.O_DIRECTORY if not hasattr(posix, "O_PATH") else posix.O_PATH | posix.O_DIRECTORY)
+        posix.fchdir(folder)
+        # Read-only opens are not kept across exec; a program that may be run but not read is run by its path.
+        try:
+            runnable: int | str = _opened(program, program_identity, posix.O_RDONLY)
+        except PermissionError:
+            runnable = program
+        for each in folders:
+            identity, _, path = each.partition(" ")
+            posix.close(_opened(path, identity, posix.O_PATH | posix.O_DIRECTORY | posix.O_NOFOLLOW))
+        _restore_signals()
+        if mode == "limited":
+            drop_capabilities()
+            confine(allowed)
+            install_filter(bytes.fromhex(steps))
+    except (OSError, NotReady) as exc:
+        posix.write(status, f"n{exc}".encode(errors="replace"))
+        posix._exit(125)  # noqa: SLF001  os._exit is this one
+    posix.write(status, b"r")
+    if posix.read(go, 1) != b"g":
+        posix._exit(124)  # noqa: SLF001  the pipe closed: nobody is left who could have said go
+    try:
+        posix.execve(runnable, rest, environment)
+    except OSError as exc:
+        posix.write(status, f"n{exc}".encode(errors="replace"))
+        posix._exit(126)  # noqa: SLF001  os._exit is this one
+
+
+def _counted(words: list[str]) -> tuple[list[str], list[str]]:
+    """A list with its length in front, and the rest."""
+    count = 1 + int(words[0])
+    return words[1:count], words[count:]
+
+
+def _close_all_but(go: int, status: int) -> None:
+    """Beside input and output: whatever else whoever started us had open is not the command's."""
+    last = 2
+    for fd in sorted((go, status)):
+        posix.closerange(last + 1, fd)
+        last = fd
+    posix.closerange(last + 1, _DESCRIPTORS_MAX)
+
+
+def _heard(go: int, status: int) -> tuple[list[str], dict[bytes, bytes]]:
+    """
+    (words, environment) of the call, from whoever holds the other end. Up to then nobody else of this user may look into us or open what we
+    have open: a word on this pipe makes us run it. A launcher with a call may be looked into again, since its name is looked for there.
+    """
+    _may_be_looked_into(0)
+    posix.write(status, b"w")
+    length = int.from_bytes(_read(go, 8), sys.byteorder)
+    told = _read(go, length).split(b"\0")
+    _may_be_looked_into(1)
+    count = 1 + int(told[0])
+    encoding = sys.getfilesystemencoding()
+    return [each.decode(encoding, "surrogateescape") for each in told[count:]], dict([each.split(b"=", 1) for each in told[1:count]])
+
+
+def _may_be_looked_into(number: int) -> None:
+    if sys.platform == "linux":
+        _call("prctl", _SET_DUMPABLE, number, 0, 0, 0)
+
+
+def _read(fd: int, length: int) -> bytes:
+    found = b""
+    while len(found) < length:
+        piece = posix.read(fd, length - len(found))
+        if not piece:
+            posix._exit(124)  # noqa: SLF001  the pipe closed: there will be no call for us
+        found += piece
+    return found
+
+
+def _carry_name(call: bytes) -> None:
+    """Where recovery reads it: in the environment that this process was started with, in place. A spare was started with room for it."""
+    place = _call("getenv", _NAME)
+    room = _call("strlen", place) if place else 0
+    if len(call) > room:
+        raise NotReady("there is no room for the call's name")
+    if room:
+        _call("memmove", place, call + bytes(room - len(call)), room)
+    if call and sys.platform == "linux":
+        _call("setrlimit", _RLIMIT_LOCKS, _u64(mark_of(call), mark_of(call)))
+
+
+def mark_of(call: bytes) -> int:
+    """A number for a call. It stays with processes that clear their environment or leave their group and session; see `shell/processes.py`."""
+    mark = 0xCBF29CE484222325
+    for byte in call:  # FNV-1a: nothing here has to be hard to guess
+        mark = (mark ^ byte) * 0x100000001B3 % 2**64
+    return mark >> 2 | 1
+
+
+def _restore_signals() -> None:
+    """Python ignores these for itself; the command must not inherit that."""
+    import _signal  # type: ignore[import-not-found]  # the builtin half: `signal` would import enum
+
+    for number in (_signal.SIGPIPE, getattr(_signal, "SIGXFSZ", _signal.SIGPIPE), _signal.SIGINT):
+        _signal.signal(number, _signal.SIG_DFL)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

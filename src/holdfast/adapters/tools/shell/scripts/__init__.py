@@ -1,0 +1,1 @@
+"""Files that a command runs: bound to the approved bytes, or declared in the prompt."""

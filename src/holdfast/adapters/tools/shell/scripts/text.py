@@ -1,0 +1,24 @@
+"""What a prompt says of the files that a command runs: which are bound, and which can change."""
+
+from holdfast.adapters.tools.shell.scripts.files import Runs
+from holdfast.session.view.rendering import framed, render
+
+BOUND = "runs these scripts as they are now, from private copies that nobody can change"
+DECLARED = "also runs files that can change"
+_LINES_MAX = 20  # an approver reads no more; the count of the rest is said
+
+
+def run_lines(runs: Runs) -> list[str]:
+    lines = []
+    if runs.bound:
+        lines += [BOUND, *_framed([f"{each.path} as {each.private}" for each in runs.bound])]
+    if runs.declared:
+        lines += [DECLARED, *_framed(list(runs.declared))]
+    return lines
+
+
+def _framed(texts: list[str]) -> list[str]:
+    """Names come from the workspace: invisible characters are made visible, as in the command."""
+    shown = [framed(render(text).text) for text in texts[:_LINES_MAX]]
+    more = len(texts) - _LINES_MAX
+    return [*shown, f"and {more} more"] if more > 0 else shown

@@ -1,0 +1,354 @@
+"""
+The shell: what is shown is what runs, where it was shown to run, with what was shown to run it, at the level that was shown.
+
+`bind` fixes the folder by identity, the interpreter and every program it can name by digest, the environment by digest. It is
+asked again right before the byte that lets the command go: whatever changed since, the command does not run.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from holdfast import limits
+from holdfast.adapters.tools.builtin.base import definition_of
+from holdfast.adapters.tools.display import display_of
+from holdfast.adapters.tools.home_guard import guard_of
+from holdfast.adapters.tools.output import Output, left_behind, refuse_secrets
+from holdfast.adapters.tools.paths import Place, check_path, locate, open_folder
+from holdfast.adapters.tools.python.arguments import REQUIRED, ArgumentTypes
+from holdfast.adapters.tools.shell.confinement.isolation import Obstacle, isolation_words
+from holdfast.adapters.tools.shell.confinement.level_text import level_lines, network_note
+from holdfast.adapters.tools.shell.confinement.levels import MECHANISMS, Confinement, Mechanism, choose
+from holdfast.adapters.tools.shell.confinement.seccomp import filter_of
+from holdfast.adapters.tools.shell.confinement.view import SYSTEM, View, interpreter_paths, is_seen, user_folder
+from holdfast.adapters.tools.shell.environment import SEARCH_PATH, environment_digest, environment_of
+from holdfast.adapters.tools.shell.launcher import Launched, LaunchPlan, Mode, start
+from holdfast.adapters.tools.shell.parse import Reading, read_command
+from holdfast.adapters.tools.shell.processes import LeftBehind
+from holdfast.adapters.tools.shell.programs import Program, find_program, fingerprint
+from holdfast.adapters.tools.shell.remembered.commands import why_not_remembered
+from holdfast.adapters.tools.shell.scripts.copy import copy_words
+from holdfast.adapters.tools.shell.scripts.files import Runs, find_runs
+from holdfast.adapters.tools.shell.scripts.text import run_lines
+from holdfast.adapters.tools.shell.spare import SpareLauncher
+from holdfast.adapters.tools.threads import THREADS
+from holdfast.ids import JobId
+from holdfast.ports.jobs import JobKey
+from holdfast.ports.tools import CannotBind, InvalidArguments, OnOutput, Prepared, PreparedJob, ProcessFacts, Scene, ToolReturned
+from holdfast.session.authority.plan import Binding, Level
+from holdfast.session.view.rendering import framed, render
+
+Confine = Literal["auto", "require", "off"]
+Network = Literal["ask", "never", "always"]
+
+_SHELLS = ("/bin/bash", "/bin/sh")
+_TIMEOUT_SECONDS_MAX = 24 * 3600.0
+_FILES_BOUND_MAX = 64
+_NAMED_BYTES_MAX = 16 * limits.MIB
+_SHELL_BUILTINS = frozenset({":", "[", "cd", "echo", "exit", "false", "kill", "printf", "pwd", "test", "true", "type", "umask", "wait"})
+_MODES: dict[Level, Mode] = {"isolated": "isolated", "limited": "limited", "unconfined": "plain"}
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_NOWHERE = "/nonexistent"  # the user's folder, as a limited command is told
+
+
+class Shell:
+    """
+    The tool `shell`. `mechanisms` says what may confine it; tests leave one out to see the other.
+
+    `network` is what settings say of calls that ask for it; `read` are further paths that a confined command may read.
+    With `spare` a launcher is kept ready from the first call on. Whoever made it closes it.
+    """
+
+    def __init__(
+        self,
+        *,
+        confine: Confine = "auto",
+        network: Network = "ask",
+        read: Sequence[str] = (),
+        mechanisms: Sequence[Mechanism] = MECHANISMS,
+        search_path: str = SEARCH_PATH,
+        spare: SpareLauncher | None = None,
+    ) -> None:
+        self._confine = confine
+        self._network = network
+        self._read = tuple(read)
+        self._spare = spare
+        self._mechanisms = tuple(mechanisms) if confine != "off" else ()
+        self._search_path = search_path
+        self._types = ArgumentTypes(
+            "shell",
+            {
+                "command": (str, REQUIRED),
+                "cwd": (str, "."),
+                "timeout_seconds": (float | None, None),
+                "background": (bool, False),
+                "network": (bool, False),
+            },
+        )
+        self.definition = definition_of(
+            "shell",
+            "Run a command with bash in a folder of the workspace. It has no terminal and no input; what it leaves in its process group ends with it. "
+            "With `background` it goes on as a job, and its result comes later as a message of its own. "
+            "It sees the system read-only, the workspace, and no network unless `network` is true.",
+            self._types,
+            contract="once",
+            mode="ask",
+            kind="shell",
+            audience="personal",
+        )
+
+    def validate(self, arguments: bytes) -> bytes:
+        values = self._types.read(arguments)
+        check_path(values["cwd"], "cwd")
+        if not values["command"].strip() or "\0" in values["command"]:
+            raise InvalidArguments("command is empty or has a NUL")
+        seconds = values["timeout_seconds"]
+        if seconds is not None and not 0 < seconds <= _TIMEOUT_SECONDS_MAX:
+            raise InvalidArguments(f"timeout_seconds must be above 0 and at most {_TIMEOUT_SECONDS_MAX:g}")
+        return self._types.normal(arguments)
+
+    def bind(self, arguments: bytes, scene: Scene) -> Binding:
+        refuse_secrets(arguments, scene.secrets)
+        values = self._types.read(arguments)
+        place = locate(values["cwd"], scene)
+        shown = render(values["command"])
+        folder = render(place.path)
+        confinement = self._confinement(place, scene)
+        network = self._has_network(asked=values["network"])
+        reading = read_command(values["command"])
+        runs = self._runs(reading, place, confinement.level)
+        display = display_of(
+            [
+                *level_lines(confinement, network=network, folders=self._folders(place, scene)),
+                "run in" if place.reach == "workspace" else "run outside the workspace, in",
+                framed(folder.text),
+                "in the background, as a job that outlives this turn" if values["background"] else "",
+                "" if values["timeout_seconds"] is None else f"for at most {values['timeout_seconds']:g} s",
+                "the command" if shown.lines == 1 else f"the command, {shown.lines} lines",
+                framed(shown.text),
+                *run_lines(runs),
+            ]
+        )
+        fd = open_folder(place.path, place.guard)
+        facts = os.fstat(fd)
+        os.close(fd)
+        programs = self._programs(reading, place.path)
+        interpreter = _interpreter()
+        return Binding(
+            display=display,
+            cwd=place.path,
+            cwd_identity=f"{facts.st_dev}:{facts.st_ino}",
+            interpreter=str(interpreter),
+            scripts=tuple(sorted(_bound(programs) | _files(runs))),
+            environment=environment_digest(self._environment(confinement.level, place, scene)),
+            folders=_identified(self._folders(place, scene)) if confinement.level != "unconfined" else (),
+            level=confinement.level,
+            network=network and self._network == "ask",
+            reach=place.reach,
+            readable=reading.unreadable is None,
+            memorable=why_not_remembered(reading, programs, interpreter=interpreter.found, search_path=self._search_path) is None,
+            path=place.path,
+            warnings=(*folder.warnings, *shown.warnings),
+        )
+
+    async def prepare(self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str) -> Prepared:
+        del idempotency_key  # a command can't be told
+        values = self._types.read(arguments)
+        launched = await start(lambda: self._plan(values, binding, scene), self._spare.take if self._spare is not None else None)
+        network = binding.level == "unconfined" or self._has_network(asked=values["network"])
+        return _PreparedCommand(self, launched, arguments, binding, scene, timeout_seconds=values["timeout_seconds"], network=network)
+
+    def keep_spare(self, launched: Launched) -> None:
+        """Off the way of the call that was just let go."""
+        if self._spare is not None and not launched.has_files:
+            self._spare.make_soon(launched.prefix)
+
+    def is_background(self, arguments: bytes) -> bool:
+        return bool(self._types.read(arguments)["background"])
+
+    async def prepare_job(self, arguments: bytes, binding: Binding, scene: Scene, *, job: JobId, key: JobKey, seconds: float) -> PreparedJob:
+        from holdfast.adapters.tools.jobs.start import start_job
+
+        values = self._types.read(arguments)
+        if scene.home is None:
+            raise CannotBind("a job needs a home on disk, where what it says is kept")
+        plan = await THREADS.run(lambda: self._plan(values, binding, scene))
+        return await start_job(
+            plan, scene.home, job, key, seconds=values["timeout_seconds"] or seconds, is_unchanged=lambda: self.bind(arguments, scene) == binding
+        )
+
+    def _confinement(self, place: Place, scene: Scene) -> Confinement:
+        if self._confine == "off":
+            off = Obstacle(cause="switched off by tools.shell.confine", remedy='set tools.shell.confine = "auto"')
+            return Confinement(level="unconfined", obstacle=off)
+        chosen = choose(place.guard, self._folders(place, scene), self._mechanisms)
+        if self._confine == "require" and chosen.obstacle is not None:
+            said = f"tools.shell.confine is 'require', but commands can't be isolated: {chosen.obstacle.cause}"
+            raise CannotBind(f"{said}; {chosen.obstacle.remedy}", code="unconfined")
+        return chosen
+
+    def _folders(self, place: Place, scene: Scene) -> tuple[str, ...]:
+        """Those that the command may write: the workspace, and its own folder where a person lets it run outside."""
+        workspace = () if scene.workspace is None else (os.path.realpath(scene.workspace),)
+        if place.reach == "workspace" or is_seen(place.path, self._read_paths()):
+            return workspace
+        return (*workspace, place.path)
+
+    def _read_paths(self) -> tuple[str, ...]:
+        """Those of settings that are there, canonical. A link into what a command gets in private is left out."""
+        found = (os.path.realpath(path) for path in self._read if os.path.exists(path))  # noqa: PTH110
+        return tuple(path for path in found if path.split("/")[1] not in ("", "proc", "sys", "dev"))
+
+    def _has_network(self, *, asked: bool) -> bool:
+        if asked and self._network == "never":
+            raise CannotBind("commands get no network here: tools.shell.network is 'never'", code="no_network")
+        return asked or self._network == "always"
+
+    def _environment(self, level: Level, place: Place, scene: Scene) -> dict[str, str]:
+        """A limited command has no temporary folder of its own: it gets its workspace."""
+        if level == "isolated":
+            return environment_of(scene.call, self._search_path, home=user_folder() or "/tmp")  # noqa: S108  private there
+        if level == "limited":
+            return environment_of(scene.call, self._search_path, home=_NOWHERE, temporary=self._folders(place, scene)[0])
+        return environment_of(scene.call, self._search_path)
+
+    def _plan(self, values: Mapping[str, Any], binding: Binding, scene: Scene) -> LaunchPlan:
+        program = _interpreter()
+        if binding.cwd is None or binding.cwd_identity is None or str(program) != binding.interpreter:
+            raise CannotBind("the shell is not what it was when this was approved")
+        guard = guard_of(scene)
+        place = Place(path=binding.cwd, reach=binding.reach, guard=guard)
+        level = self._confinement(place, scene).level
+        if level != binding.level:
+            raise CannotBind(f"commands run {level} now, and this was approved as {binding.level}")
+        network = self._has_network(asked=values["network"])
+        folders, limited = self._folders(place, scene), level == "limited"
+        if level != "unconfined" and _identified(folders) != binding.folders:
+            raise CannotBind("the workspace is not what it was when this was approved")
+        view = View(guard=guard, folders=folders, read=self._read_paths(), network=network)
+        runs = self._runs(read_command(values["command"]), place, level)
+        if not {str(copy) for copy in runs.copies} <= set(binding.scripts):
+            raise CannotBind("a script changed after this was approved")
+        words, files = copy_words(runs.copies)
+        return LaunchPlan(
+            call=scene.call,
+            mode=_MODES[level],
+            prefix=(*isolation_words(view), *words, "--") if level == "isolated" else (),
+            files=tuple(files),
+            allowed=_allowed(view) if limited else (),
+            filter=filter_of("limited", network=network) if limited else b"",
+            folders=binding.folders,
+            cwd=binding.cwd,
+            cwd_identity=binding.cwd_identity,
+            program=program,
+            words=_words(program, runs.text_of(values["command"])),
+            environment=self._environment(level, place, scene),
+        )
+
+    def _runs(self, reading: Reading, place: Place, level: Level) -> Runs:
+        """Looked up at every binding and once more for the run: what is copied then is what was approved."""
+        return find_runs(reading, cwd=place.path, search_path=self._search_path, guard=place.guard, can_copy=level == "isolated")
+
+    def _programs(self, reading: Reading, cwd: str) -> dict[str, Program | None]:
+        """Every program that a literal first word names. Builtins of the shell are part of the interpreter."""
+        found: dict[str, Program | None] = {}
+        for command in reading.subcommands[:_FILES_BOUND_MAX]:
+            word = command.words[0].text if command.words else None
+            if word is None or word in _SHELL_BUILTINS or word in found:
+                continue
+            path = find_program(word, cwd=cwd, search_path=self._search_path)
+            found[word] = None if path is None else fingerprint(path)
+        return found
+
+
+def left_notes(left: LeftBehind) -> list[str]:
+    """For the model and the person: what a command left behind, and that a job is the way to keep something running."""
+    ended = left_behind(len(left.ended), left.ended)
+    hint = ["[to keep something running, start it with `background`]"] if ended else []
+    running = [f"[still running, left behind by this command: {render(', '.join(left.running)).text}]"] if left.running else []
+    return [*ended, *hint, *running]
+
+
+class _PreparedCommand:
+    def __init__(
+        self, shell: Shell, launched: Launched, arguments: bytes, binding: Binding, scene: Scene, *, timeout_seconds: float | None, network: bool
+    ) -> None:
+        self._shell, self._launched, self._network = shell, launched, network
+        self._arguments, self._binding, self._scene = arguments, binding, scene
+        self._timeout_seconds = timeout_seconds
+        self.process: ProcessFacts | None = launched.facts
+
+    async def go(self, *, timeout_seconds: float, on_output: OnOutput) -> ToolReturned:
+        try:
+            now = await THREADS.run(lambda: self._shell.bind(self._arguments, self._scene))
+            changed = now != self._binding
+        except CannotBind as exc:
+            await self.abandon()
+            return ToolReturned(outcome="error", text=f"nothing was run: {exc}")
+        except BaseException:
+            await self.abandon()
+            raise
+        if changed:
+            await self.abandon()
+            return ToolReturned(outcome="error", text="nothing was run: the folder, a program or a script changed after this was approved")
+        output = Output(secrets=self._scene.secrets, on_output=on_output)
+        allowed = self._timeout_seconds or timeout_seconds
+        self._shell.keep_spare(self._launched)
+        ended, status = await self._launched.run(timeout_seconds=allowed, on_output=output.feed)
+        output.close()
+        if self._launched.failed_to_exec:
+            return ToolReturned(outcome="error", text=f"nothing was run: {self._launched.failed_to_exec}")
+        if ended == "timed_out":
+            text, full = output.view("\n".join([f"[ended after {allowed:g} s]", *left_notes(self._launched.left)]))
+            return ToolReturned(outcome="timed_out", text=text, full=full)
+        how = "" if status == 0 else f"[exit {status}]" if status > 0 else f"[ended by signal {-status}]"
+        lacking = "" if status == 0 or self._network else network_note(output.end())
+        text, full = output.view("\n".join(filter(None, (how, *left_notes(self._launched.left), lacking))))
+        return ToolReturned(outcome="ok" if status == 0 else "error", text=text, full=full)
+
+    async def abandon(self) -> None:
+        await self._launched.abandon()
+
+
+def _interpreter() -> Program:
+    for path in _SHELLS:
+        if os.path.exists(path):  # noqa: PTH110
+            return fingerprint(path)
+    raise CannotBind("there is no /bin/bash and no /bin/sh here")
+
+
+def _identified(folders: Sequence[str]) -> tuple[str, ...]:
+    """Bubblewrap finds them by name: the launcher looks, from inside, whether it found these."""
+    found = []
+    for folder in folders:
+        fd = open_folder(folder, None)
+        facts = os.fstat(fd)
+        os.close(fd)
+        found.append(f"{facts.st_dev}:{facts.st_ino} {folder}")
+    return tuple(found)
+
+
+def _allowed(view: View) -> tuple[str, ...]:
+    """For Landlock, which judges the file that is opened, wherever a link led from."""
+    readable = [os.path.realpath(path) for path in (*SYSTEM, "/proc", *interpreter_paths(), *view.read) if os.path.exists(path)]  # noqa: PTH110
+    return (*(f"r{path}" for path in readable), *(f"w{path}" for path in (*view.folders, *_DEVICES)))
+
+
+def _words(program: Program, command: str) -> tuple[str, ...]:
+    """`--` and no start-up files: nothing but the text decides what runs."""
+    if program.path.endswith("bash"):
+        return ("bash", "--noprofile", "--norc", "-c", "--", command)
+    return ("sh", "-c", "--", command)
+
+
+def _bound(programs: dict[str, Program | None]) -> set[str]:
+    return {f"missing {word}" if program is None else str(program) for word, program in programs.items()}
+
+
+def _files(runs: Runs) -> set[str]:
+    """Private copies by their digest, and small files that the words name, by content: larger ones are not code."""
+    found = {str(copy) for copy in runs.copies}
+    for path in runs.named[:_FILES_BOUND_MAX]:
+        if os.path.isfile(path) and os.path.getsize(path) <= _NAMED_BYTES_MAX:  # noqa: PTH113, PTH202  text
+            found.add(str(fingerprint(path)))
+    return found

@@ -1,0 +1,159 @@
+"""`holdfast approvals answer`: a person's answer, and the turn driven on."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli.shared import completion as completing
+from holdfast.cli.shared.options import Options, command, options_of, refuse_blank
+from holdfast.cli.shared.output import EXIT_OF_OUTCOME, error_fields, exit_code_of, is_sealed
+from holdfast.cli.shared.service import driving_service, home_of, run
+from holdfast.errors import HoldfastError, Refused, Unusable
+
+if TYPE_CHECKING:
+    from holdfast.runtime.reports.types import AnswerReport
+    from holdfast.runtime.service import Service
+
+_EXIT_OF_RESULT = {"handed_on": 0, "deferred": 3}
+
+
+def register(approvals: typer.Typer) -> None:
+    @command(approvals, "answer", example="holdfast approvals answer a-7kq2c5x3jz4mw6n8p9r0s1t2vb approve_once")
+    def answer(
+        ctx: typer.Context,
+        approval: Annotated[str, typer.Argument(metavar="ID", help="The whole id; a part of it is refused.", autocompletion=completing.approvals)],
+        option: Annotated[str, typer.Argument(metavar="OPTION", help="One of those that the prompt offers.", autocompletion=completing.options)],
+        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Answer as this person: an assertion by the home's owner.")] = None,
+        reason: Annotated[
+            str | None, typer.Option("--reason", metavar="R", help="Why; the model is told. For a question, the answer's words.")
+        ] = None,
+        arguments: Annotated[str | None, typer.Option("--arguments", metavar="JSON", help="With edit: the new arguments, whole.")] = None,
+        digest: Annotated[str | None, typer.Option("--digest", metavar="D", help="Refuse if the prompt's digest is another than this.")] = None,
+        answer_id: Annotated[str | None, typer.Option("--answer-id", metavar="A", help="The same id and answer again is the same answer.")] = None,
+        no_wait: Annotated[bool, typer.Option("--no-wait", help="Record the answer, and leave the turn to whoever drives.")] = False,
+    ) -> None:
+        """
+        Answer one prompt, and drive its turn on.
+
+        Exits as `send` does; 6 when the answer is refused (the prompt then stands as it was), 3 when other prompts of the turn still wait.
+        """
+        options = options_of(ctx)
+        refuse_blank(answer_id=answer_id)
+        run(lambda: _answer(options, approval, option, as_, reason, arguments, digest, answer_id, wait=not no_wait))
+
+
+async def _answer(
+    options: Options,
+    approval: str,
+    option: str,
+    asserted: str | None,
+    reason: str | None,
+    arguments: str | None,
+    digest: str | None,
+    answer_id: str | None,
+    *,
+    wait: bool,
+) -> int:
+    from holdfast.cli.commands.approvals.list_show import unknown
+    from holdfast.cli.shared.consent import way_of_answer
+    from holdfast.cli.shared.identity import refuse_tools, who
+    from holdfast.cli.shared.turn_output import tell_doubts
+    from holdfast.ids import ApprovalId
+
+    options.speaks_as = asserted
+    edited = _arguments(arguments)
+    async with driving_service(options) as service:
+        try:
+            refuse_tools("answering")
+            me = who(home_of(options), asserted)
+            if service is None:
+                raise unknown(approval)
+            report = await service.answer(
+                ApprovalId(approval),
+                option,
+                by=me.person,
+                digest=digest,
+                reason=reason,
+                arguments=edited,
+                answer_id=answer_id,
+                asserted_by=me.asserted_by,
+                way=way_of_answer(),
+                wait=wait,
+            )
+        except Unusable:
+            raise
+        except HoldfastError as exc:
+            return await _failed(options, service, approval, exc)
+        await tell_doubts(options, service, report.turn)
+    return _told(options, report)
+
+
+def _arguments(text: str | None) -> Any:
+    """The strict reading that everything gets which is digested: no duplicate keys, no NaN."""
+    if text is None:
+        return None
+    from holdfast.journal.strict import strict_json
+
+    try:
+        value = strict_json(text.encode(), what="--arguments")
+    except (UnicodeEncodeError, Refused) as exc:
+        raise Unusable(
+            f"--arguments is no JSON that can be taken: {exc}", code="malformed", hint='one JSON object, such as \'{"command": "ls"}\''
+        ) from exc
+    if not isinstance(value, dict):
+        raise Unusable("--arguments is no JSON object", code="malformed", hint='one JSON object, such as \'{"command": "ls"}\'')
+    return value
+
+
+def _told(options: Options, report: "AnswerReport") -> int:
+    from holdfast.cli.shared.prompt_text import turn_text
+    from holdfast.cli.shared.turn_output import fields_of
+
+    code = _exit_code(report)
+    if options.out.json:
+        options.out.object({**fields_of(report.turn), "result": report.result, "reason": report.reason})
+        return code
+    said = {
+        "deferred": "recorded; nothing runs before what still waits is answered",
+        "handed_on": "recorded; a process that has the model and the tools goes on",
+    }
+    if report.result in said:
+        options.out.note(said[report.result])
+    options.out.text(turn_text(options, report.turn))
+    if report.turn.error is not None:
+        options.out.told(report.turn.error.message, report.turn.error.hint)
+    return code
+
+
+def _exit_code(report: "AnswerReport") -> int:
+    """Recorded and handed on is done; recorded, and then stopped short by the disk or a takeover, is not."""
+    turn = report.turn
+    if turn.error is not None and turn.outcome in {"running", "waiting", "sealed"} and turn.error.code != "cannot_drive":
+        return 4 if turn.outcome == "sealed" else 5
+    return _EXIT_OF_RESULT.get(report.result, EXIT_OF_OUTCOME[turn.outcome])
+
+
+async def _failed(options: Options, service: "Service | None", approval: str, error: HoldfastError) -> int:
+    """A refused answer: its reason, and where the turn stands now."""
+    if options.out.json:
+        fields = await _standing(service, approval, error)
+        options.out.failure({**fields, "error": error_fields(error), "result": "failed", "reason": error.code})
+    else:
+        options.out.error(error)
+    return exit_code_of(error)
+
+
+async def _standing(service: "Service | None", approval: str, error: HoldfastError) -> dict[str, Any]:
+    from holdfast.cli.shared.turn_output import fields_of, no_turn
+    from holdfast.ids import ApprovalId
+
+    unknown = no_turn(None, "sealed" if is_sealed(error) else "failed")
+    if service is None:
+        return unknown
+    if is_sealed(error):
+        return {**unknown, "session": service.world.index.session_of(ApprovalId(approval))}
+    try:
+        asked = await service.approval(ApprovalId(approval))
+        return fields_of(await service.turn(asked.session, asked.turn))
+    except HoldfastError:
+        return unknown

@@ -1,0 +1,3 @@
+"""`holdfast chat`: a conversation in the terminal, with inline approval."""
+
+from holdfast.cli.commands.chat.command import register as register

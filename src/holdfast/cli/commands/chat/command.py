@@ -1,0 +1,392 @@
+"""
+`holdfast chat`: talk in the terminal, approve inline.
+
+The journal is what the conversation is: this process only shows it and adds to it. Another process may answer, cancel or drive
+meanwhile; whatever was on the screen then says that it is over. Ctrl-C cancels the turn that runs, durably; Ctrl-D leaves, and what waits
+goes on waiting. While a turn runs nothing is read from the keyboard.
+"""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli.shared import completion as completing
+from holdfast.cli.shared.arguments import SESSION_HELP
+from holdfast.cli.shared.consent import way_of_answer
+from holdfast.cli.shared.identity import Who, refuse_tools, who
+from holdfast.cli.shared.options import command, options_of
+from holdfast.cli.shared.service import home_of, making_service, run
+
+if TYPE_CHECKING:
+    from holdfast.cli.commands.chat.keyboard import Keyboard
+    from holdfast.ids import TurnId
+    from holdfast.runtime.reports.types import ApprovalReport, TurnReport
+    from holdfast.runtime.service import Service
+    from holdfast.session.authority.context import Workspace
+
+_RECALLED = 40  # records of before that are told on entering
+_HELP = """\
+/prompts  ask again what was set aside      /cancel  cancel all that is open here
+/help     this                              /quit    leave (Ctrl-D too); what waits goes on waiting"""
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "chat", example="holdfast chat ops/api\nholdfast chat notes --model script:story.jsonl")(chat)
+
+
+def chat(
+    ctx: typer.Context,
+    session: Annotated[str, typer.Argument(metavar="[SESSION]", help=SESSION_HELP, autocompletion=completing.sessions)] = "chat",
+    agent: Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Which agent; else the one this session had last.")] = None,
+    model: Annotated[str | None, typer.Option("--model", metavar="M", help="Which model; the session keeps it.")] = None,
+    workspace: Annotated[str | None, typer.Option("--workspace", metavar="DIR", help="The folder it works in. [default: the current one]")] = None,
+    as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Speak as somebody else; only the home's owner may say so.")] = None,
+) -> None:
+    """
+    Talk in the terminal; approve inline.
+
+    A bare Enter never approves: type an option's name or number. Ctrl-C cancels the running turn, Ctrl-D leaves. Prompts that stood before still stand.
+    """
+    from holdfast.cli.commands.chat.keyboard import Keyboard, check_terminal
+    from holdfast.ids import session_id
+
+    options = options_of(ctx)
+    home = home_of(options)
+    person = who(home, as_)
+    current = str(Path.cwd())
+    chosen = str(Path(workspace).resolve()) if workspace is not None else None
+
+    async def work() -> int:
+        refuse_tools("chat")
+        name = session_id(session)
+        check_terminal()
+        async with making_service(options) as service:
+            world = service.world
+            world.agent(agent)
+            if model is not None:
+                world.model(model)
+            given = world.workspace(chosen) if chosen is not None else None
+            here = world.workspace(current)
+            await Chat(service, Keyboard(home, world.secrets), person, name, agent=agent, model=model, workspace=given, here=here).talk()
+        return 0
+
+    run(work)
+
+
+class Chat:
+    """One terminal in one session."""
+
+    def __init__(
+        self,
+        service: "Service",
+        keyboard: "Keyboard",
+        person: Who,
+        session: str,
+        *,
+        agent: str | None,
+        model: str | None,
+        workspace: "Workspace | None",
+        here: "Workspace",
+    ) -> None:
+        from holdfast.cli.commands.chat.news import News
+        from holdfast.cli.commands.chat.screen import Screen
+
+        self._service = service
+        self._keyboard = keyboard
+        self._who = person
+        self._session = session
+        self._agent, self._model = agent, model
+        self._workspace, self._here = workspace, here
+        self._screen = Screen()
+        self._news = News(self._screen, person.person)
+        self._aside: set[str] = set()  # prompts that the person left standing
+        self._shown: str | None = None  # the prompt that an answer is awaited for
+        self._cancels = 0  # Ctrl-C pressed during this work
+        self._follower: asyncio.Task[None] | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._told_to = 0  # the last record that is on the screen
+        self._told_more = asyncio.Event()
+        self._is_owed = False  # a job has reported: its turn is to be driven, and by nobody else who would be known to stay
+
+    async def talk(self) -> None:
+        from holdfast.cli.commands.chat.keyboard import Left
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                try:
+                    await self._enter()
+                    while True:
+                        await self._once()
+                except Left:
+                    self._leave()
+                finally:
+                    if self._follower is not None:
+                        self._follower.cancel()
+        except BaseExceptionGroup as errors:
+            raise _innermost(errors) from None
+
+    # --- coming and going
+
+    async def _enter(self) -> None:
+        self._screen.say(f"{self._session}, as {self._who.person}. /help for more, Ctrl-D to leave.", "bold")
+        if await self._service.world.store.current(self._name) is None:
+            return
+        await self._recall()
+        self._follow()
+        await self._do(self._service.resume(self._session, by=self._who.person, model=self._model))
+        standing = await self._open_prompts()
+        for approval in standing:
+            whom = "" if self._who.person in approval.may_answer else f"; {' or '.join(approval.may_answer)} may answer it"
+            self._screen.say(f"- a prompt still stands: {approval.tool}, asked {approval.requested_at} ({approval.id}){whom}", "yellow")
+
+    @property
+    def _name(self) -> Any:
+        from holdfast.ids import session_id
+
+        return session_id(self._session)
+
+    async def _recall(self) -> None:
+        """The last of what was said before, closed prompts included."""
+        async with self._service.shelf.use(self._name) as ledger:
+            recent, self._told_to = list(ledger.recent)[-_RECALLED:], ledger.state.seq
+        for record in recent:
+            self._news.record(record)
+
+    def _follow(self) -> None:
+        if self._follower is None and self._group is not None:
+            self._follower = self._group.create_task(self._tell())
+
+    async def _tell(self) -> None:
+        from holdfast.runtime.streams.feed import Delta, Gap
+        from holdfast.session.events import ApprovalAnswered, ApprovalClosed, ApprovalRequested, InputAccepted
+
+        async for each in self._service.follow(self._session, after=self._told_to):
+            if isinstance(each, Delta | Gap):
+                self._news.piece(each)
+                continue
+            event = self._news.record(each)
+            self._told_to = each.seq
+            self._told_more.set()
+            match event:
+                case ApprovalRequested(may_answer=may_answer) if self._shown is None and self._who.person in may_answer:
+                    self._keyboard.interrupt()
+                case ApprovalAnswered(approval=approval) | ApprovalClosed(approval=approval) if approval == self._shown:
+                    self._keyboard.interrupt()
+                case InputAccepted(kind="job"):
+                    self._is_owed = True
+                    if self._shown is None:  # whoever is about to answer is not disturbed; it is driven afterwards
+                        self._keyboard.interrupt()
+                case _:
+                    pass
+
+    def _leave(self) -> None:
+        self._screen.say(f"Left. `holdfast chat {self._session}` comes back; nothing that waits is lost.", "dim")
+
+    # --- one round
+
+    async def _once(self) -> None:
+        from holdfast.cli.commands.chat.keyboard import Interrupted, Stopped
+
+        self._keyboard.look_afresh()
+        if self._is_owed:
+            self._is_owed = False
+            await self._drive_on()
+        waiting = [each for each in await self._open_prompts() if self._who.person in each.may_answer and each.id not in self._aside]
+        try:
+            if waiting:
+                await self._ask(waiting[0])
+            else:
+                await self._hear()
+        except Interrupted:
+            await self._drive_on()
+        except Stopped:
+            if waiting:
+                self._aside.add(waiting[0].id)
+                self._screen.say("Left standing: /prompts asks again, /cancel cancels the turn.", "dim")
+            else:
+                self._screen.say("Ctrl-D leaves.", "dim")
+
+    async def _open_prompts(self) -> "list[ApprovalReport]":
+        from holdfast.runtime.reports.types import approval_report
+
+        if self._follower is None:
+            return []
+        async with self._service.shelf.use(self._name) as ledger:
+            if ledger.journal.sealed is None:
+                await ledger.refresh()
+            turns = tuple(ledger.state.turns.values())
+            own = [
+                approval_report(ledger.session, ledger.instance, turn, call.approval)
+                for turn in turns
+                for call in turn.waiting
+                if call.approval is not None
+            ]
+            return [*own, *[each for turn in turns for each in await self._service.delegation.prompts_below(turn)]]
+
+    async def _hear(self) -> None:
+        line = await self._keyboard.read_message("you> ")
+        text = line.strip()
+        if not text:
+            return
+        match text:
+            case "/quit":
+                from holdfast.cli.commands.chat.keyboard import Left
+
+                raise Left
+            case "/help":
+                self._screen.say(_HELP)
+            case "/prompts":
+                self._aside.clear()
+            case "/cancel":
+                await self._cancel()
+            case _ if text.startswith("/") and not line.startswith(" "):
+                self._screen.say(f"There is no {text.split()[0]}; /help lists what there is. A space before it sends it as it is.", "yellow")
+            case _:
+                await self._send(text)
+
+    async def _send(self, text: str) -> None:
+        from holdfast.session.authority.context import MessageSource
+
+        source = MessageSource.local(self._who.person, asserted_by=self._who.asserted_by)
+        if self._follower is None:
+            await self._service.create(self._session, by=self._who.person)
+            self._follow()
+        self._news.own.append(text)
+        report = await self._do(
+            self._service.send(
+                self._session,
+                text,
+                source=source,
+                agent=self._agent,
+                model=self._model,
+                workspace=self._workspace,
+                default_workspace=self._here,
+            )
+        )
+        self._model = None  # given once; the session keeps it
+        if report is not None:
+            self._told(report)
+
+    def _told(self, report: "TurnReport") -> None:
+        """What no record says: that nothing new was taken in."""
+        if report.error is not None and report.error.code == "answer_word":
+            self._screen.say(f"{report.error.message}. Its number or name answers the prompt.", "yellow")
+
+    # --- prompts
+
+    async def _ask(self, approval: "ApprovalReport") -> None:
+        from holdfast.cli.commands.chat import prompts as chat_prompts
+
+        self._shown = approval.id
+        try:
+            chat_prompts.show_prompt(self._screen, approval)
+            choice = await chat_prompts.ask(self._screen, self._keyboard, approval)
+        finally:
+            self._shown = None
+        if choice.option == chat_prompts.LATER:
+            self._aside.add(approval.id)
+        elif choice.option == chat_prompts.CANCEL:
+            await self._cancel(approval.turn, session=approval.session)
+        else:
+            await self._answer(approval, choice.option, reason=choice.reason, arguments=choice.arguments)
+
+    async def _answer(self, approval: "ApprovalReport", option: str, *, reason: str | None, arguments: Any) -> None:
+        person = self._who
+        report = await self._do(
+            self._service.answer(
+                approval.id,
+                option,
+                by=person.person,
+                digest=approval.digest,
+                reason=reason,
+                arguments=arguments,
+                asserted_by=person.asserted_by,
+                way=way_of_answer(),
+            )
+        )
+        if report is None:
+            await self._do(self._service.resume(self._session, by=person.person))  # what the refusal left owed goes on, and what hinders it is said
+        elif report.result == "deferred":
+            self._screen.say("- kept; nothing runs before what still waits is answered", "dim")
+        elif report.result == "handed_on":
+            self._screen.say(f"- kept; a process that has the tool goes on ({report.reason or 'handed on'})", "dim")
+
+    # --- work
+
+    async def _drive_on(self) -> None:
+        """Somebody else answered or asked, or a job reported: if nobody drives what is owed now, we do."""
+        await self._do(self._service.drive_all(self._name))
+
+    async def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Do it while Ctrl-C means cancel. What was refused is said, and the talk goes on; what can't be believed ends it."""
+        from holdfast.errors import HoldfastError, Untrusted
+
+        loop = asyncio.get_running_loop()
+        self._cancels = 0
+        loop.add_signal_handler(signal.SIGINT, self._interrupted)
+        result, refused = None, None
+        try:
+            result = await work
+        except Untrusted:
+            raise
+        except HoldfastError as exc:
+            if exc.code == "sealed":
+                raise
+            refused = exc
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+        await self._heard_all()  # what was journalled on the way to a refusal stands before it
+        if refused is not None:
+            self._screen.say(f"{refused.code}: {refused.message}" + (f"\n  {refused.hint}" if refused.hint else ""), "yellow")
+        return result
+
+    async def _heard_all(self) -> None:
+        """Let the follower tell what has been appended, before anything else is put on the screen."""
+        if self._follower is None:
+            return
+        async with self._service.shelf.use(self._name) as ledger:
+            head = ledger.state.seq
+            ledger.poke()
+            while self._told_to < head:
+                self._told_more.clear()
+                await self._told_more.wait()
+
+    def _interrupted(self) -> None:
+        self._cancels += 1
+        if self._group is not None and self._cancels == 1:
+            self._group.create_task(self._cancel_running())
+        else:
+            self._screen.say("- cancelled already; a call that has started ends with its real outcome, or in doubt", "dim")
+
+    async def _cancel_running(self) -> None:
+        """The turn that runs, or is next; requests that wait for somebody's answer are left alone."""
+        async with self._service.shelf.use(self._name) as ledger:
+            state = ledger.state
+            turn = state.running or (state.queued[0].turn if state.queued else None)
+        if turn is not None:
+            await self._cancel(turn)
+
+    async def _cancel(self, turn: "TurnId | None" = None, *, session: str | None = None) -> None:
+        """Durable when it returns. Without a turn: everything that is open."""
+        from holdfast.errors import HoldfastError
+
+        try:
+            cancelled = self._follower is not None and await self._service.cancel(
+                session or self._session, by=self._who.person, turn=turn, may_all=self._who.may_all
+            )
+        except HoldfastError as exc:
+            self._screen.say(f"{exc.code}: {exc.message}", "yellow")
+        else:
+            if not cancelled:
+                self._screen.say("- nothing is open here", "dim")
+
+
+def _innermost(errors: BaseException) -> BaseException:
+    while isinstance(errors, BaseExceptionGroup):
+        errors = errors.exceptions[0]
+    return errors

@@ -1,0 +1,142 @@
+"""`holdfast config show | check`: what settings hold, and what is wrong with the file."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from holdfast.cli.shared.options import Options, command, group, options_of
+from holdfast.cli.shared.output import encoded
+from holdfast.cli.shared.service import home_of
+from holdfast.errors import Unusable
+
+if TYPE_CHECKING:
+    from holdfast.runtime.context import AgentSpec
+    from holdfast.settings import Settings
+
+
+def register(app: typer.Typer) -> None:
+    config = group("config", "The settings in holdfast.toml.")
+    app.add_typer(config)
+
+    @command(config, "show", example="holdfast config show")
+    def show(ctx: typer.Context) -> None:
+        """What holds now: the file's settings, and the defaults for the rest. Values of secrets are never shown."""
+        _show(options_of(ctx))
+
+    @command(config, "check", example="holdfast config check")
+    def check(ctx: typer.Context) -> None:
+        """
+        Read the settings as every command does, and look at what they name.
+
+        Exits 0 when they can be used, 2 when the file can't (line, key and the nearest valid key are named), 1 when it names tools or models that are not here.
+        """
+        _check(options_of(ctx))
+
+
+def _show(options: Options) -> None:
+    path, settings = _settings(options)
+    sections = _without_secrets(settings, sections_of(settings))
+    if options.out.json:
+        options.out.object({"home": str(path.parent), "file": str(path), "exists": path.exists(), "settings": sections})
+        return
+    lines = [f"# {path}" + ("" if path.exists() else " is not there: these are the defaults")]
+    for section, keys in sections.items():
+        lines += ["", f"[{section}]", *(f"{key} = {encoded(value)}" for key, value in keys.items() if value is not None)]
+    options.out.text("\n".join(lines))
+
+
+def _settings(options: Options) -> Any:
+    from holdfast.settings import FILE_NAME, SettingsSource
+
+    home = home_of(options)
+    return home / FILE_NAME, SettingsSource(home).now()
+
+
+def sections_of(settings: "Settings") -> dict[str, dict[str, Any]]:
+    """As the file would say it."""
+    import msgspec
+
+    from holdfast.settings.keys import ANY, SECTIONS
+
+    agents = settings.agents()
+    return {
+        **{f"agents.{name}": _agent(spec) for name, spec in agents.items()},
+        **{f"people.{name}": dict(identities) for name, identities in settings.people.items()},
+        **{
+            f"policy.{audience.value}": {tool: _rule(msgspec.to_builtins(rule)) for tool, rule in rules.items()}
+            for audience, rules in settings.rules.items()
+        },
+        **{
+            ".".join(path): {name: key.said(getattr(settings, key.field)) for name, key in keys.items()}
+            for path, keys in SECTIONS.items()
+            if ANY not in (*path, *keys)
+        },
+    }
+
+
+def _without_secrets(settings: "Settings", sections: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """A value that holds a known secret, such as the address of a webhook, is not shown."""
+    import msgspec
+
+    from holdfast.secrecy import secrecy_of
+
+    written = msgspec.json.encode(sections)
+    shown: dict[str, dict[str, Any]] = msgspec.json.decode(
+        secrecy_of(tuple(os.environ.get(name, "") for name in settings.secret_names)).hidden_json(written)
+    )
+    return shown
+
+
+def _agent(spec: "AgentSpec") -> dict[str, Any]:
+    return {"model": spec.model, "instructions": spec.instructions, "tools": list(spec.tools), "delegates": list(spec.delegates)}
+
+
+def _rule(rule: dict[str, Any]) -> Any:
+    rest = {key: value for key, value in rule.items() if key != "mode" and value is not None}
+    return {"mode": rule["mode"], **rest} if rest else rule["mode"]
+
+
+def _check(options: Options) -> None:
+    path, settings = _settings(options)
+    problems = problems_of(settings, path.parent)
+    if options.out.json:
+        options.out.object({"file": str(path), "exists": path.exists(), "problems": problems})
+    else:
+        for each in problems:
+            options.out.text(each)
+        if not problems:
+            options.out.text(f"{path} is fine" if path.exists() else f"{path} is not there; the defaults hold")
+    raise typer.Exit(1 if problems else 0)
+
+
+def problems_of(settings: "Settings", home: Path) -> list[str]:
+    """What the settings name and this install does not have."""
+    from holdfast.cli.shared.app_option import program_of
+    from holdfast.ids import delegate_tool_name
+    from holdfast.settings import no_such_tool
+    from holdfast.wiring import LazyModels, LazyTools
+
+    models, tools = LazyModels(), LazyTools((), settings, program=program_of(home, [], here=None))
+    problems = []
+    if set(settings.consent) == {"channels"}:
+        problems.append("approvals.consent names channels alone, and no channel can answer: every prompt would stand until it expires")
+    known = list(tools.names())
+    for name, spec in settings.agents().items():
+        for tool in spec.tools:
+            try:
+                found = tools.get(tool)
+            except Unusable as exc:
+                problems.append(f"agent {name}: {exc.message} ({exc.hint})")
+                continue
+            if found is None:
+                problems.append(no_such_tool(name, tool, known))
+            else:
+                known.append(found.definition.name)
+        known += [delegate_tool_name(each) for each in spec.delegates]
+        try:
+            models.resolve(spec.model)
+        except Unusable as exc:
+            problems.append(f"agent {name}: {exc.message} ({exc.hint})")
+    return [*problems, *settings.unknown_tools(known), *settings.short_secrets(os.environ)]

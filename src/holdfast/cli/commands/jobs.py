@@ -1,0 +1,169 @@
+"""`holdfast jobs list | show | follow | cancel`: calls that go on in the background."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.shared import completion as completing
+from holdfast.cli.shared.busy_output import busy_fields, tell_busy
+from holdfast.cli.shared.options import Options, command, group, options_of
+from holdfast.cli.shared.output import encoded
+from holdfast.cli.shared.service import home_of, looking_service, run
+
+if TYPE_CHECKING:
+    from holdfast.runtime.jobs.reports import JobReport
+    from holdfast.runtime.jobs.verbs import Circle
+
+_ID = Annotated[str, typer.Argument(metavar="ID", help="The job's whole id.", autocompletion=completing.jobs)]
+_AS = Annotated[str | None, typer.Option("--as", metavar="WHO", help="As this person: an assertion by the home's owner.")]
+_EXIT_OF_OUTCOME = {"ok": 0, "error": 1, "timed_out": 1, "in_doubt": 5}
+_EXAMPLE_ID = "j-7kq2c5x3jz4mw6n2p4r6s5t2vb"
+
+
+def register(app: typer.Typer) -> None:
+    jobs = group("jobs", "Calls that go on in the background: look at them, follow them, stop them.")
+    app.add_typer(jobs)
+
+    @command(jobs, "list", example="holdfast jobs list\nholdfast jobs list ops/api --all")
+    def list_(
+        ctx: typer.Context,
+        session: Annotated[
+            str | None, typer.Argument(metavar="[SESSION]", help="Only its jobs. [default: every session's]", autocompletion=completing.sessions)
+        ] = None,
+        everything: Annotated[bool, typer.Option("--all", help="Also those that ended lately.")] = False,
+        as_: _AS = None,
+    ) -> None:
+        """Jobs that run. Those found to have ended are reported on the way; `holdfast resume` drives what follows."""
+        options = options_of(ctx)
+        run(lambda: _list(options, session, as_, everything=everything))
+
+    @command(jobs, "show", example=f"holdfast jobs show {_EXAMPLE_ID}")
+    def show(ctx: typer.Context, job: _ID, as_: _AS = None) -> None:
+        """One job: what it is, for whom it runs, and, once it is over, what it gave back."""
+        options = options_of(ctx)
+        run(lambda: _show(options, job, as_))
+
+    @command(jobs, "follow", example=f"holdfast jobs follow {_EXAMPLE_ID}")
+    def follow(ctx: typer.Context, job: _ID, as_: _AS = None) -> None:
+        """
+        Print what a job says, as it says it, until it is over.
+
+        Exits 0 if it ended well, 1 if it failed or ran out of time, 5 if its outcome is in doubt.
+        """
+        options = options_of(ctx)
+        run(lambda: _follow(options, job, as_))
+
+    @command(jobs, "cancel", example=f"holdfast jobs cancel {_EXAMPLE_ID}")
+    def cancel(ctx: typer.Context, job: _ID, as_: _AS = None) -> None:
+        """Stop a job. The wish is durable before anything is ended; the job ends with its real outcome, or in doubt."""
+        options = options_of(ctx)
+        run(lambda: _cancel(options, job, as_))
+
+
+def _circle(options: Options, asserted: str | None) -> "Circle":
+    from holdfast.cli.shared.identity import who
+    from holdfast.runtime.jobs.verbs import Circle
+
+    me = who(home_of(options), asserted)
+    return Circle.local(me.person, may_all=me.may_all)
+
+
+async def _list(options: Options, session: str | None, asserted: str | None, *, everything: bool) -> int:
+    from holdfast.runtime.jobs.verbs import list_jobs
+
+    async with looking_service(options) as service:
+        circle = _circle(options, asserted)
+        patience = service.patience() if service is not None else None
+        found = await list_jobs(service, circle, session=session, everything=everything, patience=patience) if service is not None else ()
+    if options.out.json:
+        options.out.object({"jobs": found, **busy_fields(patience)})
+    elif not found:
+        options.out.text("no job runs" if not everything else "there was no job")
+    else:
+        options.out.table(("ID", "SESSION", "TOOL", "STATE", "FOR", "SINCE", "ARGUMENTS"), [_row(each) for each in found])
+    tell_busy(options, patience)
+    return 0
+
+
+def _row(job: "JobReport") -> tuple[str, ...]:
+    arguments = encoded(job.arguments)[:60] if job.arguments is not None else ""
+    return job.id, job.session, job.tool, state_of(job), job.boundary or "(lost)", job.submitted_at[:19], arguments
+
+
+def state_of(job: "JobReport") -> str:
+    if job.state != "running":
+        return (job.outcome or "ended") + (" (refused)" if job.refused else "")
+    return f"asked to end by {job.cancelled_by}" if job.cancelled_by else "runs"
+
+
+async def _show(options: Options, job: str, asserted: str | None) -> int:
+    from holdfast.runtime.jobs.verbs import show_job, unknown
+
+    async with looking_service(options) as service:
+        if service is None:
+            raise unknown(job)
+        found = await show_job(service, job, _circle(options, asserted))
+    options.out.result(found, text_of(found))
+    return 0
+
+
+def text_of(job: "JobReport") -> str:
+    facts = [
+        ("job", job.id),
+        ("session", f"{job.session} {job.turn}"),
+        ("tool", job.tool),
+        ("arguments", encoded(job.arguments) if job.arguments is not None else ""),
+        ("state", state_of(job)),
+        ("for", job.boundary or "nobody: its authority was lost, and its result was reported to nobody"),
+        ("submitted", job.submitted_at),
+        ("ended", job.ended_at or ""),
+        ("at most", f"{job.seconds_max:g} s" if job.seconds_max is not None else ""),
+        ("output", job.output or ""),
+    ]
+    lines = [f"{name.ljust(10)}  {value}" for name, value in facts if value]
+    return "\n".join([*lines, *(["", job.text] if job.text else [])])
+
+
+async def _follow(options: Options, job: str, asserted: str | None) -> int:
+    from contextlib import aclosing
+
+    from holdfast.runtime.jobs.follow import follow_job
+    from holdfast.runtime.jobs.verbs import unknown
+
+    async with looking_service(options) as service:
+        if service is None:
+            raise unknown(job)
+        code = 0
+        async with aclosing(follow_job(service, job, _circle(options, asserted))) as said:  # type: ignore[type-var]
+            async for piece in said:
+                code = _told(options, job, piece)
+                if options.out.closed:
+                    return 0
+    return code
+
+
+def _told(options: Options, job: str, piece: "str | JobReport") -> int:
+    if isinstance(piece, str):
+        if options.out.json:
+            options.out.object({"job": job, "output": piece})
+        else:
+            options.out.piece(piece)
+        return 0
+    if options.out.json:
+        options.out.object(piece)
+    else:
+        options.out.note(f"{piece.id} is over: {piece.outcome}")
+    return _EXIT_OF_OUTCOME.get(piece.outcome or "", 1)
+
+
+async def _cancel(options: Options, job: str, asserted: str | None) -> int:
+    from holdfast.cli.shared.consent import require_person
+    from holdfast.runtime.jobs.verbs import cancel_job, unknown
+
+    require_person("cancelling a job", home_of(options))
+    async with looking_service(options) as service:
+        if service is None:
+            raise unknown(job)
+        found = await cancel_job(service, job, _circle(options, asserted))
+    options.out.result(found, f"{found.id} is over: {found.outcome}" if found.state == "ended" else f"{found.id} is asked to end")
+    return 0

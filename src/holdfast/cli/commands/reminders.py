@@ -1,0 +1,196 @@
+"""`holdfast reminders list | show | add | cancel`: turns that come by themselves, later."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.shared import completion as completing
+from holdfast.cli.shared.arguments import SessionArgument
+from holdfast.cli.shared.busy_output import busy_fields, tell_busy
+from holdfast.cli.shared.options import Options, command, group, options_of
+from holdfast.cli.shared.service import home_of, looking_service, making_service, run
+from holdfast.errors import Refused
+
+if TYPE_CHECKING:
+    from holdfast.runtime.reports.types import ReminderReport
+
+_AS_HELP = "Act as this person: an assertion by the home's owner."
+
+
+def register(app: typer.Typer) -> None:
+    reminders = group("reminders", "Turns that come by themselves: once, at an even pace, or by cron in a time zone.")
+    app.add_typer(reminders)
+    _register_looking(reminders)
+    _register_changing(reminders)
+
+
+def _register_looking(reminders: typer.Typer) -> None:
+    @command(reminders, "list", example="holdfast reminders list\nholdfast reminders list ops/api")
+    def list_(
+        ctx: typer.Context,
+        session: Annotated[
+            str | None, typer.Argument(metavar="[SESSION]", help="Only those of this one.", autocompletion=completing.sessions)
+        ] = None,
+    ) -> None:
+        """Every reminder that stands, the next one first. Opens no journal that the index knows."""
+        options = options_of(ctx)
+        run(lambda: _list(options, session))
+
+    @command(reminders, "show", example="holdfast reminders show r-7kq2c5x3jz4mw6n8p9r0s1t2vb")
+    def show(
+        ctx: typer.Context,
+        reminder: Annotated[str, typer.Argument(metavar="ID", help="The reminder's whole id.", autocompletion=completing.reminders)],
+    ) -> None:
+        """One reminder: what it says, when it is due next, and under whose authority it runs."""
+        options = options_of(ctx)
+        run(lambda: _show(options, reminder))
+
+
+def _register_changing(reminders: typer.Typer) -> None:
+    @command(
+        reminders,
+        "add",
+        example=(
+            'holdfast reminders add ops/api "check the backups" --at 2027-01-04T09:00 --tz Europe/Berlin\n'
+            'holdfast reminders add ops/api "look at the queue" --every 2h\n'
+            "holdfast reminders add ops/api \"weekly report\" --cron '0 9 * * MON' --tz Europe/Berlin --allow-prompts"
+        ),
+    )
+    def add(
+        ctx: typer.Context,
+        session: SessionArgument,
+        text: Annotated[str, typer.Argument(metavar="TEXT", help="What comes back as a message then.")],
+        at: Annotated[str | None, typer.Option("--at", metavar="WHEN", help="Once: 2027-01-04T09:00:00Z, or 2027-01-04T09:00 with --tz.")] = None,
+        every: Annotated[str | None, typer.Option("--every", metavar="SPAN", help="At an even pace, such as 90m or 1d; a minute at least.")] = None,
+        cron: Annotated[
+            str | None, typer.Option("--cron", metavar="EXPR", help="Five fields: minute hour day-of-month month day-of-week; with --tz.")
+        ] = None,
+        tz: Annotated[str | None, typer.Option("--tz", metavar="ZONE", help="A time zone's name, such as Europe/Berlin or UTC.")] = None,
+        allow_prompts: Annotated[
+            bool, typer.Option("--allow-prompts", help="Its turns may ask you. Without it, what needs an approval is denied.")
+        ] = False,
+        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help=_AS_HELP)] = None,
+        agent: Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Which agent. [default: the session's]")] = None,
+        model: Annotated[str | None, typer.Option("--model", metavar="M", help="Which model. [default: the session's]")] = None,
+        workspace: Annotated[
+            str | None, typer.Option("--workspace", metavar="DIR", help="Where its tools work. [default: the last one, else this folder]")
+        ] = None,
+    ) -> None:
+        """
+        Set a reminder: TEXT becomes a turn of its own, under your authority, when it is due and `serve` or `resume` runs.
+
+        Exactly one of --at, --every and --cron. What was missed while nothing ran comes once, late, and says so.
+        """
+        options = options_of(ctx)
+        run(lambda: _add(options, session, (text, at, every, cron, tz), as_, agent, model, workspace, may_prompt=allow_prompts))
+
+    @command(reminders, "cancel", example="holdfast reminders cancel r-7kq2c5x3jz4mw6n8p9r0s1t2vb")
+    def cancel(
+        ctx: typer.Context,
+        reminder: Annotated[str, typer.Argument(metavar="ID", help="The reminder's whole id.", autocompletion=completing.reminders)],
+        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help=_AS_HELP)] = None,
+    ) -> None:
+        """Cancel a reminder, durably: it fires no more. Who set it and the home's owner may."""
+        options = options_of(ctx)
+        run(lambda: _cancel(options, reminder, as_))
+
+
+async def _list(options: Options, session: str | None) -> int:
+    from holdfast.ids import session_id
+
+    name = session_id(session) if session is not None else None
+    async with looking_service(options) as service:
+        patience = service.patience() if service is not None else None
+        found = await service.reminders(patience=patience) if service is not None else ()
+    found = tuple(each for each in found if name in (None, each.session))
+    if options.out.json:
+        options.out.object({"reminders": found, **busy_fields(patience)})
+    elif not found:
+        options.out.text("no reminders stand")
+    else:
+        options.out.table(("ID", "SESSION", "NEXT", "WHEN", "BY", "TEXT"), [_row(each) for each in found])
+    tell_busy(options, patience)
+    return 0
+
+
+def _row(each: "ReminderReport") -> tuple[str, ...]:
+    return each.id, each.session, each.next_at[:16] if each.state == "waiting" else each.state, each.when, each.by, each.text[:60]
+
+
+async def _show(options: Options, reminder: str) -> int:
+    async with looking_service(options) as service:
+        if service is None:
+            raise _unknown(reminder)
+        found = await service.reminder(reminder)
+    options.out.result(found, reminder_text(found))
+    return 0
+
+
+def reminder_text(each: "ReminderReport") -> str:
+    facts = [
+        ("id", each.id),
+        ("session", each.session),
+        ("next", each.next_at if each.state == "waiting" else ""),
+        ("when", each.when),
+        ("set", f"by {each.by} at {each.set_at}" + (f", in {each.set_in}" if each.set_in else "")),
+        ("runs as", f"{each.by} ({each.boundary})" if each.boundary else ""),
+        ("prompts", f"may reach {each.by}" if each.may_prompt else "nobody can be asked, but approvers that policy names"),
+        ("agent", f"{each.agent} ({each.model})"),
+        ("fired", f"{each.fired} times, the last at {each.fired_at}" if each.fired else ""),
+        ("never fires", each.reason or ""),
+    ]
+    return "\n".join([each.text, "", *(f"  {name.ljust(11)}  {value}" for name, value in facts if value)])
+
+
+async def _add(
+    options: Options,
+    session: str,
+    wanted: tuple[str, str | None, str | None, str | None, str | None],
+    asserted: str | None,
+    agent: str | None,
+    model: str | None,
+    workspace: str | None,
+    *,
+    may_prompt: bool,
+) -> int:
+    from pathlib import Path
+
+    from holdfast.cli.commands.send import workspace_at
+    from holdfast.cli.shared.consent import require_person
+    from holdfast.cli.shared.identity import who
+    from holdfast.ids import session_id
+    from holdfast.runtime.reminders import Wanted
+    from holdfast.session.authority.context import MessageSource
+
+    require_person("setting a reminder", home_of(options))
+    name = session_id(session)
+    text, at, every, cron, zone = wanted
+    me = who(home_of(options), asserted)
+    async with making_service(options) as service:
+        made = await service.remind(
+            name,
+            Wanted(text=text, at=at, every=every, cron=cron, time_zone=zone, may_prompt=may_prompt),
+            source=MessageSource.local(me.person, asserted_by=me.asserted_by),
+            agent=agent,
+            model=model,
+            workspace=workspace_at(Path(workspace)) if workspace is not None else None,
+            default_workspace=workspace_at(Path.cwd()),
+        )
+    options.out.result(made, f"{made.id} is set; it is due at {made.next_at}")
+    return 0
+
+
+async def _cancel(options: Options, reminder: str, asserted: str | None) -> int:
+    from holdfast.cli.shared.identity import who
+
+    me = who(home_of(options), asserted)
+    async with looking_service(options) as service:
+        if service is None:
+            raise _unknown(reminder)
+        found = await service.cancel_reminder(reminder, by=me.person, may_all=me.may_all)
+    options.out.result({"reminder": found.id, "session": found.session, "cancelled": True}, f"{found.id} is cancelled")
+    return 0
+
+
+def _unknown(reminder: str) -> Refused:
+    return Refused(f"there is no reminder {reminder}", code="unknown", hint="`holdfast reminders list` shows those that stand")

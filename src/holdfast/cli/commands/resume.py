@@ -1,0 +1,85 @@
+"""`holdfast resume`: drive on whatever is owed after a crash."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.commands.sessions import unknown
+from holdfast.cli.shared import completion as completing
+from holdfast.cli.shared.options import Options, command, options_of
+from holdfast.cli.shared.output import exit_code_of_several
+from holdfast.cli.shared.service import driving_service, home_of, run
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.ids import SessionId
+    from holdfast.runtime.reports.lock_budget import Patience
+    from holdfast.runtime.service import Service
+
+
+def register(app: typer.Typer) -> None:
+    @command(app, "resume", example="holdfast resume\nholdfast resume ops/api --model demo")
+    def resume(
+        ctx: typer.Context,
+        session: Annotated[
+            str | None,
+            typer.Argument(metavar="[SESSION]", help="Only this one. [default: every session that owes]", autocompletion=completing.sessions),
+        ] = None,
+        model: Annotated[
+            str | None, typer.Option("--model", metavar="M", help="Go on with this model; without SESSION, only where a turn's own can't be had.")
+        ] = None,
+        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Recorded with --model: an assertion by the home's owner.")] = None,
+    ) -> None:
+        """
+        Fire the reminders that are due, and drive on what a crash or an answer elsewhere left undone.
+
+        Prints each session that was driven; nothing owed is a success. Exits as `send` does; of several sessions the gravest counts.
+        """
+        options = options_of(ctx)
+        run(lambda: _resume(options, session, model, as_))
+
+
+async def _resume(options: Options, session: str | None, model: str | None, asserted: str | None) -> int:
+    from holdfast.cli.shared.identity import who
+    from holdfast.ids import session_id
+
+    options.speaks_as = asserted
+    name = session_id(session) if session is not None else None
+    async with driving_service(options) as service:
+        if service is None:
+            if name is not None:
+                raise unknown(name)
+            return 0
+        by = who(home_of(options), asserted).person
+        if name is not None:
+            return await _one(options, service, name, model, by, None)
+        patience = service.patience()
+        owing = await service.owing_heads(patience)
+        codes = [await _one_of_several(options, service, patience, each, model, by, owing.get(each)) for each in {**owing, **patience.found}]
+    if not codes and not options.out.json:
+        options.out.note("nothing is owed")
+    return exit_code_of_several(codes)
+
+
+async def _one_of_several(
+    options: Options, service: "Service", patience: "Patience", session: "SessionId", model: str | None, by: str, since: int | None
+) -> int:
+    """The others don't wait for one that somebody keeps locked, stopped perhaps: it is told, and owed as before."""
+    from holdfast.cli.shared.turn_output import told_error
+
+    if not options.out.json:
+        options.out.note(f"{session}:")
+    if (busy := await patience.busy(session)) is not None:
+        return told_error(options, session, busy)
+    return await _one(options, service, session, model, by, since)
+
+
+async def _one(options: Options, service: "Service", session: str, model: str | None, by: str, since: int | None) -> int:
+    from holdfast.cli.shared.turn_output import tell_doubts, told, told_error
+
+    try:
+        turn = await service.resume(session, by=by, model=model, since=since)
+    except HoldfastError as exc:
+        return told_error(options, session, exc)
+    await tell_doubts(options, service, turn)
+    return told(options, turn)

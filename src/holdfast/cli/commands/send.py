@@ -1,0 +1,140 @@
+"""`holdfast send`: one message, its turn driven to its end or to a pause."""
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.shared.arguments import SessionArgument
+from holdfast.cli.shared.options import Options, command, options_of, refuse_blank
+from holdfast.cli.shared.service import home_of, making_service, run
+from holdfast.cli.shared.standard_input import STDIN, read_stdin
+from holdfast.errors import HoldfastError, Unusable
+
+if TYPE_CHECKING:
+    from holdfast.session.authority.context import MessageSource, Workspace
+
+
+class Channel(StrEnum):
+    local = "local"
+    webhook = "webhook"
+    reminder = "reminder"
+    none = "none"
+
+
+def register(app: typer.Typer) -> None:
+    @command(app, "send", example='holdfast send ops/api "what time is it?"\nholdfast send ops/api "shell command=\'ls -l\'" --workspace .')
+    def send(
+        ctx: typer.Context,
+        session: SessionArgument,
+        text: Annotated[str, typer.Argument(metavar="TEXT", help="The message; - reads it from stdin.")],
+        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Speak as this person: an assertion by the home's owner.")] = None,
+        model: Annotated[
+            str | None, typer.Option("--model", metavar="M", help="demo, script:FILE, or PROVIDER:NAME. Remembered by the session.")
+        ] = None,
+        agent: Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Which agent to talk to. Remembered by the session.")] = None,
+        dedup: Annotated[str | None, typer.Option("--dedup", metavar="KEY", help="The same key and text again is the same message.")] = None,
+        workspace: Annotated[
+            str | None, typer.Option("--workspace", metavar="DIR", help="Where its tools work. [default: the last one, else this folder]")
+        ] = None,
+        channel: Annotated[
+            Channel, typer.Option("--channel", metavar="C", help="local, webhook, reminder, or none: whom it comes from.")
+        ] = Channel.local,
+        no_wait: Annotated[bool, typer.Option("--no-wait", help="Take the message in, and leave its turn to whoever drives.")] = False,
+    ) -> None:
+        """
+        Send a message and drive its turn to its end, or to a pause.
+
+        Exits 0 when the turn is completed, 3 when it waits for an approval (printed in full), 1 when it failed.
+        """
+        options = options_of(ctx)
+        refuse_blank(model=model, agent=agent, dedup=dedup, workspace=workspace)
+        run(lambda: _send(options, session, _text(text), as_, agent, model, dedup, workspace, channel, wait=not no_wait))
+
+
+def _text(given: str) -> str:
+    if given != STDIN:
+        return given
+    from holdfast.limits import INPUT_TEXT_BYTES_MAX
+
+    data = read_stdin(INPUT_TEXT_BYTES_MAX)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as exc:
+        if len(data) > INPUT_TEXT_BYTES_MAX:
+            return data.decode(errors="replace")  # refused as too large
+        raise Unusable("what stands on stdin is not UTF-8", code="malformed", hint="send well-formed Unicode text") from exc
+
+
+async def _send(
+    options: Options,
+    session: str,
+    text: str,
+    asserted: str | None,
+    agent: str | None,
+    model: str | None,
+    dedup: str | None,
+    workspace: str | None,
+    channel: Channel,
+    *,
+    wait: bool,
+) -> int:
+    from holdfast.cli.shared.turn_output import tell_doubts, told, told_error
+    from holdfast.ids import session_id
+
+    options.speaks_as = asserted
+    name = session_id(session)
+    source = _source(options, asserted, channel)
+    given, default = _workspaces(workspace, channel)
+    async with making_service(options) as service:
+        try:
+            turn = await service.send(
+                name,
+                text,
+                source=source,
+                agent=agent,
+                model=model,
+                dedup=dedup,
+                workspace=given,
+                default_workspace=default,
+                kind="reminder" if channel is Channel.reminder else "message",
+                wait=wait,
+            )
+        except HoldfastError as exc:
+            return told_error(options, name, exc)
+        await tell_doubts(options, service, turn)
+    return told(options, turn)
+
+
+def _source(options: Options, asserted: str | None, channel: Channel) -> "MessageSource | None":
+    import msgspec
+
+    from holdfast.cli.shared.identity import who
+    from holdfast.session.authority.context import MessageSource
+
+    if channel is Channel.none:
+        return None
+    me = who(home_of(options), asserted)
+    if channel is Channel.local:
+        return MessageSource.local(me.person, asserted_by=me.asserted_by)
+    return msgspec.structs.replace(MessageSource.automation(me.person, channel=channel.value), asserted_by=me.asserted_by)
+
+
+def _workspaces(given: str | None, channel: Channel) -> "tuple[Workspace | None, Workspace | None]":
+    """The one that was asked for, and the one that holds when none is remembered."""
+    if given is not None:
+        return workspace_at(Path(given)), None
+    return None, None if channel is Channel.none else workspace_at(Path.cwd())
+
+
+def workspace_at(path: Path) -> "Workspace":
+    from holdfast.session.authority.context import Workspace
+    from holdfast.wiring import folder_identity
+
+    folder = str(Path(os.path.expanduser(path)).resolve())  # noqa: PTH111  # a user that is not known is no folder, and no error of Python's
+    identity = folder_identity(folder)
+    if identity is None:
+        raise Unusable(f"{folder} is no folder", code="no_workspace", hint="name an existing folder with --workspace")
+    return Workspace(folder, identity)

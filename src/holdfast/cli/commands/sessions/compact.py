@@ -1,0 +1,40 @@
+"""`holdfast sessions compact`: make room in what the model sees."""
+
+import typer
+
+from holdfast.cli.commands.sessions import unknown
+from holdfast.cli.shared.arguments import SessionArgument
+from holdfast.cli.shared.options import Options, command, options_of
+from holdfast.cli.shared.service import driving_service, run
+
+
+def register(app: typer.Typer) -> None:
+    @command(app, "compact", example="holdfast sessions compact ops/api\nholdfast --json sessions compact ops/api")
+    def compact(
+        ctx: typer.Context,
+        session: SessionArgument,
+    ) -> None:
+        """
+        Replace all but the last turns by a summary in what the model sees. The journal keeps every word.
+
+        The session's own model writes it. When there is nothing to do, or nothing is gained, that is said and is a success; a summary that fails changes nothing.
+        """
+        options = options_of(ctx)
+        run(lambda: _compact(options, session))
+
+
+async def _compact(options: Options, session: str) -> int:
+    from holdfast.ids import session_id
+
+    name = session_id(session)
+    async with driving_service(options) as service:
+        if service is None:
+            raise unknown(name)
+        report = await service.compact(name)
+    said = (
+        f"{report.turns} turns summarised, about {report.tokens_before} -> {report.tokens_after} tokens"
+        if report.turns
+        else f"{report.result}: {report.reason}"
+    )
+    options.out.result(report, said)
+    return 1 if report.result == "failed" else 0

@@ -1,0 +1,79 @@
+"""`holdfast sessions export`: a session as it is stored, or for people."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.commands.sessions import unknown
+from holdfast.cli.shared.arguments import SessionArgument
+from holdfast.cli.shared.options import Options, command, options_of
+from holdfast.cli.shared.output import encoded
+from holdfast.cli.shared.service import looking_service, run
+from holdfast.cli.shared.terminal import printable
+from holdfast.errors import Unusable
+
+
+def register(app: typer.Typer) -> None:
+    @command(app, "export", example="holdfast sessions export ops/api > api.jsonl\nholdfast sessions export ops/api --markdown -o api.md")
+    def export(
+        ctx: typer.Context,
+        session: SessionArgument,
+        output: Annotated[
+            str | None, typer.Option("--output", "-o", metavar="FILE", help="Write here; never over an existing file. [default: stdout]")
+        ] = None,
+        markdown: Annotated[bool, typer.Option("--markdown", help="The conversation for people, instead of the records.")] = False,
+    ) -> None:
+        """
+        Write a session out: every record as stored, line by line.
+
+        The lines can be verified without Holdfast, from docs/journal-format.md and the key. Works on a sealed session too, and says where it stops being true.
+        """
+        options = options_of(ctx)
+        run(lambda: _export(options, session, output, markdown))
+
+
+async def _export(options: Options, session: str, output: str | None, markdown: bool) -> int:
+    from holdfast.ids import session_id
+    from holdfast.runtime.lifecycle.export import doubt_about, export_lines, export_markdown
+
+    name = session_id(session)
+    async with looking_service(options) as service:
+        if service is None:
+            raise unknown(name)
+        data = (
+            [_printed(options, name, await export_markdown(service, name), output)]
+            if markdown
+            else [line async for line in export_lines(service, name)]
+        )
+        doubt = await doubt_about(service, name)
+    _write(options, data, output)
+    if doubt is not None:
+        options.out.note(f"{name} {doubt}")
+    if output is not None:
+        options.out.result({"session": name, "file": output, "lines": sum(each.count(b"\n") for each in data)}, f"wrote {output}")
+    return 0
+
+
+def _printed(options: Options, session: str, markdown: str, output: str | None) -> bytes:
+    """With --json, stdout is JSON: the text is a field there. A file is printed some day, so it holds nothing that a terminal obeys either."""
+    if options.out.json and output is None:
+        return (encoded({"session": session, "markdown": markdown}) + "\n").encode()
+    return printable(markdown).encode()
+
+
+def _write(options: Options, data: Iterable[bytes], output: str | None) -> None:
+    if output is None:
+        options.out.stored(data)
+        return
+    try:
+        file = Path(output).open("xb")  # noqa: SIM115  closed below, or removed
+    except FileExistsError:
+        raise Unusable(f"{output} is there already", code="exists", hint="name another file") from None
+    try:
+        with file:
+            file.writelines(data)
+    except BaseException:
+        Path(output).unlink(missing_ok=True)  # half an export passes for a whole one, and would be in the way of the next
+        raise

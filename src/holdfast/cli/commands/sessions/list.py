@@ -1,0 +1,45 @@
+"""`holdfast sessions list`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.shared.options import Options, command, options_of
+from holdfast.cli.shared.service import looking_service, run
+
+if TYPE_CHECKING:
+    from holdfast.runtime.reports.listing import SessionLine
+
+
+def register(app: typer.Typer) -> None:
+    @command(app, "list", example="holdfast sessions list\nholdfast sessions list --limit 50 --after ops/api")
+    def list_(
+        ctx: typer.Context,
+        limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="One page of at most so many. [default: all]")] = None,
+        after: Annotated[str | None, typer.Option("--after", metavar="SESSION", help="Those that come after this one, by name.")] = None,
+    ) -> None:
+        """Every session, by name: where it stands, what waits in it."""
+        options = options_of(ctx)
+        run(lambda: _list(options, limit, after))
+
+
+async def _list(options: Options, limit: int | None, after: str | None) -> int:
+    from holdfast.ids import session_id
+
+    start = session_id(after) if after is not None else None
+    async with looking_service(options) as service:
+        found = await service.sessions(after=start, limit=limit) if service is not None else ()
+    if options.out.json:
+        options.out.object({"sessions": found})
+    elif not found:
+        options.out.text("there are no sessions")
+    else:
+        options.out.table(("SESSION", "PHASE", "RECORDS", "TURNS", "WAITING", "LAST"), [_row(each) for each in found])
+    return 0
+
+
+def _row(line: "SessionLine") -> tuple[str, ...]:
+    phase = f"{line.phase}, owes {', '.join(line.owes)}" if line.owes else f"sealed ({line.sealed.code})" if line.sealed else line.phase
+    phase += f", works for {line.parent}" if line.parent is not None else ""
+    phase += f", being written by {line.busy.holder} for {line.busy.held_seconds:.0f} s or more" if line.busy is not None else ""
+    return line.session, phase, str(line.seq), str(line.turns), str(line.waiting), line.preview[:60]

@@ -1,0 +1,1 @@
+"""Parts that several commands use: options, output, identity, opening the service."""

@@ -1,0 +1,84 @@
+"""`--app MODULE:AGENT`: the user's own agents, loaded by file from the folder that the user is in or names. Nothing else of it is searched."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.errors import HoldfastError, Unusable
+
+if TYPE_CHECKING:
+    from holdfast.adapters.tools.user_program import Program
+    from holdfast.home import Agent
+
+
+class Given(NamedTuple):
+    """What wiring takes."""
+
+    specs: list[Any]
+    tools: list[Any]
+    models: Any  # wiring.LazyModels; None when there is nothing to make known
+    program: "Program"
+
+
+def agents_of(app: str | None, home: Path, *, here: str | None = None) -> Given:
+    """`here` is for a command that begins something: tools that settings name may be found there for the first time."""
+    if app is None:
+        return Given([], [], None, program_of(home, [], here=here))
+    from holdfast.home import specs_from_agents
+
+    module, attribute, folder = _parts(app)
+    program = program_of(home, [folder], here=None)
+    return Given(*specs_from_agents(_load(app, program, module, attribute)), program)
+
+
+def program_of(home: Path, folders: list[str], *, here: str | None) -> "Program":
+    """Searches the folders given, then the one that settings name. Without either, where a module was loaded from first."""
+    from holdfast.adapters.tools.user_program import Program
+    from holdfast.cli.shared.program_folders import first_folder
+    from holdfast.settings import SettingsSource
+
+    named = SettingsSource(home).now().tools_folder
+    return Program([*folders, *([str(home / named)] if named else [])], remembered=first_folder(home, None if named else here))
+
+
+def _parts(app: str) -> tuple[str, str, str]:
+    """
+    Module, attribute and folder.
+
+    >>> _parts("/srv/bots/bot.py:ops")
+    ('bot', 'ops', '/srv/bots')
+    """
+    module, colon, attribute = app.rpartition(":")
+    if not (module and colon and attribute):
+        hint = "for example --app bot:ops, with bot.py in this folder, or --app FOLDER/bot.py:ops"
+        raise Unusable(f"--app {app!r} is not MODULE:AGENT", code="bad_app", hint=hint)
+    if "/" not in module and not module.endswith(".py"):
+        return module, attribute, os.getcwd()  # noqa: PTH109
+    path = Path(os.path.abspath(os.path.expanduser(module)))  # noqa: PTH100, PTH111  # an unknown user is not an error of Python's
+    if not path.is_file() and not path.is_dir():
+        raise Unusable(f"--app {app}: there is no {path}", code="bad_app", hint="name the file, such as --app FOLDER/bot.py:ops")
+    return path.name.removesuffix(".py"), attribute, str(path.parent)
+
+
+def _load(app: str, program: "Program", module: str, attribute: str) -> "list[Agent]":
+    from holdfast.home import Agent
+
+    try:
+        value = getattr(program.load(module), attribute)
+    except HoldfastError:
+        raise
+    except AttributeError as exc:
+        raise Unusable(f"--app {app}: {exc}", code="bad_app", hint="check the name after the colon") from exc
+    except (
+        Exception,
+        SystemExit,
+    ) as exc:  # whatever a module of the user's raises while it is imported; an exit code of its own would be taken for ours
+        raise Unusable(
+            f"--app {app}: importing {module} failed: {type(exc).__name__}: {exc}",
+            code="bad_app",
+            hint="run `python -c 'import ...'` to see where",
+        ) from exc
+    agents = [value] if isinstance(value, Agent) else list(value) if isinstance(value, (list, tuple)) else []
+    if not agents or not all(isinstance(each, Agent) for each in agents):
+        raise Unusable(f"--app {app}: that is no holdfast.Agent", code="bad_app", hint="name an Agent, or a list of them")
+    return agents

@@ -1,0 +1,73 @@
+"""
+Where `module:function` tools of holdfast.toml are loaded from when nobody named a folder: where they were loaded from first.
+
+The current folder may be anybody's: a clone, a download, a workspace. So it counts once. The folder that a module was first loaded
+from is written to HOME/programs.json, and no other folder can take its place. `tools.python.folder` names one instead.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from holdfast.errors import Unusable
+
+FILE_NAME = "programs.json"
+_BYTES_MAX = 64 * 1024
+_log = logging.getLogger("holdfast.cli.shared.program_folders")
+
+
+def first_folder(home: Path, here: str | None) -> Callable[[str], str | None]:
+    """For `Program`: the remembered folder of a module; else `here`, from now on. With `here` None nothing is remembered."""
+
+    def folder_of(module: str) -> str | None:
+        known = _read(home)
+        if (folder := known.get(module)) is not None:
+            if not _has(folder, module):
+                raise Unusable(
+                    f"{module} was loaded from {folder} before, and is not there any more",
+                    code="bad_app",
+                    hint=f"put it back, or name its folder: tools.python.folder in holdfast.toml; {home / FILE_NAME} may be removed",
+                )
+            return folder
+        if here is None or not _has(here, module) or not home.is_dir():
+            return None
+        _write(home, {**known, module: here})
+        _log.warning("tools of %s are loaded from %s from now on; tools.python.folder in holdfast.toml names another folder", module, here)
+        return here
+
+    return folder_of
+
+
+def _has(folder: str, module: str) -> bool:
+    place = Path(folder)
+    return (place / f"{module}.py").is_file() or (place / module).is_dir()
+
+
+def _read(home: Path) -> dict[str, str]:
+    from holdfast.adapters.files.paths import read_file
+
+    try:
+        folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return {}
+    try:
+        return msgspec.json.decode(read_file(folder, FILE_NAME, bytes_max=_BYTES_MAX), type=dict[str, str])
+    except FileNotFoundError:
+        return {}
+    except (ValueError, RecursionError) as exc:
+        raise Unusable(f"{home / FILE_NAME} can't be read: {exc}", code="bad_app", hint="remove it; it is made again") from exc
+    finally:
+        os.close(folder)
+
+
+def _write(home: Path, known: dict[str, str]) -> None:
+    from holdfast.adapters.files.paths import create_whole
+
+    folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        create_whole(folder, FILE_NAME, msgspec.json.encode(known) + b"\n", temporary=f".{FILE_NAME}.{os.getpid()}.tmp")
+    finally:
+        os.close(folder)

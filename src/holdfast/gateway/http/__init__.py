@@ -1,0 +1,1 @@
+"""One HTTP request: protocol, guard, authentication, routing, bodies, problems."""

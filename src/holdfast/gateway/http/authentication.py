@@ -1,0 +1,68 @@
+"""
+Tokens, on every request: no route but the open ones is even looked for without a living token.
+
+What a token may do comes from the server's record. Nothing that a client declares (scopes, person, audience, in a header or a body) is read anywhere.
+"""
+
+import logging
+import re
+from collections.abc import Callable
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdfast.errors import HoldfastError, Untrusted
+from holdfast.gateway.http.problems import problem, problem_response, status_of
+from holdfast.gateway.server.rate_limit import Rate
+from holdfast.gateway.server.tokens import Bearer, TokenBook
+
+OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/v1/codes"})
+OPEN_PREFIX = "/assets/"
+_log = logging.getLogger("holdfast.gateway.http.authentication")
+_AUTHORIZATION = re.compile(rb"(?i:bearer) (hf_[A-Za-z0-9]{49})\Z")
+
+
+class Gate:
+    """Puts the token's owner into the scope as `holdfast.bearer`."""
+
+    def __init__(self, app: ASGIApp, book: TokenBook, *, now: Callable[[], int], per_second: float, burst: float) -> None:
+        self._app = app
+        self._book = book
+        self._now = now
+        self._requests = Rate(per_second=per_second, burst=burst)
+        # One bucket for all who bring no token: there is nothing else to tell them apart by.
+        self._strangers = Rate(per_second=200, burst=1_000)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        if path in OPEN_PATHS or path.startswith(OPEN_PREFIX):
+            await self._app(scope, receive, send)
+            return
+        try:
+            bearer = await self._bearer(scope)
+        except HoldfastError as exc:  # nobody is let in; and since nobody knows who asks, what is wrong is told to the log alone
+            _log.warning("nobody is let in (%s): %s", exc.code, exc.message)
+            code = "sealed" if isinstance(exc, Untrusted) else exc.code
+            told = problem(status_of(exc), code, "this server's home can't be read now, so nobody is let in", "whoever runs it: `holdfast doctor`")
+            await problem_response(told)(scope, receive, send)
+            return
+        if bearer is None:
+            if self._strangers.take(""):
+                told = problem(
+                    401,
+                    "unauthorized",
+                    "no valid token",
+                    "bring one in the header Authorization, as the scheme Bearer; `holdfast tokens add` makes one",
+                )
+            else:
+                told = problem(429, "too_many", "too many requests without a valid token")
+            await problem_response(told)(scope, receive, send)
+        elif not self._requests.take(bearer.digest):
+            await problem_response(problem(429, "too_many", "too many requests with this token"))(scope, receive, send)
+        else:
+            scope["holdfast.bearer"] = bearer
+            await self._app(scope, receive, send)
+
+    async def _bearer(self, scope: Scope) -> Bearer | None:
+        given = [value for key, value in scope["headers"] if key == b"authorization"]
+        found = _AUTHORIZATION.match(given[0]) if len(given) == 1 else None
+        return await self._book.find(found[1].decode(), now=self._now()) if found is not None else None

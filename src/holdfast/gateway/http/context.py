@@ -1,0 +1,69 @@
+"""What the gateway's parts share: one service, its tokens, streams and drives, and the settings they go by."""
+
+import secrets
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.errors import Refused
+from holdfast.gateway.server.drive_scheduler import Drives
+from holdfast.gateway.server.metrics import Metrics
+from holdfast.gateway.server.rate_limit import Rate
+from holdfast.gateway.server.tokens import Bearer, TokenBook
+from holdfast.gateway.streams.inbox_hub import Inboxes
+from holdfast.gateway.streams.registry import Streams
+from holdfast.gateway.streams.session_tail import Tails
+from holdfast.runtime.service import Service
+from holdfast.session.authority.context import Workspace
+
+
+class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where it listens, what it is called, and how much it bears."""
+
+    host: str = "127.0.0.1"
+    port: int = 8321
+    hosts: tuple[str, ...] = ()  # further names that Host may say, with their ports
+    allow_remote: bool = False  # listen where other machines can reach it
+    requests_per_second: float = 1_000.0  # of one token, on average
+    requests_burst: float = 3_000.0
+    streams_max: int = 8_192
+    # An eighth and a quarter of all: neither a token that was stolen nor a person with many tokens can shut the others out.
+    streams_per_token_max: int = 1_024
+    streams_per_person_max: int = 2_048
+    stop_seconds: float = 10.0  # how long a tool that runs may go on once the server was told to stop
+
+
+class Gateway:
+    def __init__(self, service: Service, settings: GatewaySettings, *, workspace: Callable[[], Workspace | None]) -> None:
+        self.service = service
+        self.settings = settings
+        self.workspace = workspace
+        self.book = TokenBook(service.home)
+        self.code_tries = Rate(per_second=0.5, burst=30)
+        self.metrics = Metrics()
+        now, store = service.world.clock.now_ms, service.world.store
+        self.streams = Streams(
+            self.book,
+            store,
+            now,
+            streams_max=settings.streams_max,
+            streams_per_token_max=settings.streams_per_token_max,
+            streams_per_person_max=settings.streams_per_person_max,
+        )
+        self.tails = Tails(service, self.streams)
+        self.inboxes = Inboxes(service, self.streams)
+        self.drives = Drives(service)
+        self.is_ready = False
+        # Looking for a prompt that is not there compares every session with the index: few such looks for each token.
+        self._misses = Rate(per_second=2, burst=30)
+
+    def page_token_name(self) -> str:
+        return f"page-{secrets.token_hex(4)}"
+
+    def spend_miss(self, bearer: Bearer) -> None:
+        """Before a look that may find nothing; given back when it finds something."""
+        if not self._misses.take(bearer.digest):
+            raise Refused("too many prompts were asked for that are not there", code="too_many", hint="GET /v1/approvals lists what waits")
+
+    def refund_miss(self, bearer: Bearer) -> None:
+        self._misses.give_back(bearer.digest)

@@ -1,0 +1,1 @@
+"""The serving process: start, stop, drives, tokens, codes, limits, metrics."""

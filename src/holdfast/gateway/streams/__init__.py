@@ -1,0 +1,1 @@
+"""Live streams over HTTP: sessions and inboxes."""

@@ -1,0 +1,148 @@
+"""
+All live inboxes of this process: one board for them, and what moves it.
+
+It begins with the list that `GET /v1/approvals` gives, and moves with the sessions that notices and heads name: their folded state says what waits there now. So it costs
+no task and no open journal for a session that nothing happens in, and next to nothing for a person who only waits. It is there while somebody looks, and a while longer.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from holdfast.errors import HoldfastError, NewerVersion, Refused, Untrusted
+from holdfast.gateway.server.tokens import Bearer
+from holdfast.gateway.streams.inbox_stream import Inbox
+from holdfast.gateway.streams.prompt_board import Board, Change
+from holdfast.gateway.streams.registry import Heads, Streams
+from holdfast.ids import ApprovalId, SessionId
+from holdfast.runtime.reports.open_prompts import PromptEnd, prompt_end, prompts_of
+from holdfast.runtime.reports.types import ApprovalReport
+from holdfast.runtime.service import Service
+
+LINGER_SECONDS = 60.0  # a page that is loaded again, or a line that broke, finds its cursor still known
+_LOOKING_AT_ONCE = 8
+_log = logging.getLogger("holdfast.gateway.streams.inbox_hub")
+
+
+class Inboxes:
+    """`open` joins; `run` moves the board; `notice` and `look` say what may have moved."""
+
+    def __init__(self, service: Service, streams: Streams) -> None:
+        self._service = service
+        self._streams = streams
+        self._board: Board | None = None
+        self._heads: Heads = ()
+        self._listeners: set[Inbox] = set()
+        self._left_at = 0.0
+        self._beginning = asyncio.Lock()
+        self._looking = asyncio.Semaphore(_LOOKING_AT_ONCE)
+        self._dirty: set[SessionId] = set()
+        self._moving: set[SessionId] = set()
+        # Could not be looked at (held, or the disk refused): with the next look.
+        self._late: set[SessionId] = set()
+        self._news = asyncio.Event()
+
+    @asynccontextmanager
+    async def open(self, bearer: Bearer, *, after: str | None) -> AsyncGenerator[Inbox, None]:
+        """A place on the board, after the cursor; without one, with everything that stands first."""
+        board = await self._begun()
+        self._tell(board, board.expire(self._now()))
+        inbox = Inbox(board, bearer, after)
+        with self._streams.hold(inbox):
+            self._listeners.add(inbox)
+            try:
+                yield inbox
+            finally:
+                self._listeners.discard(inbox)
+                self._left_at = time.monotonic()
+
+    def _now(self) -> int:
+        return self._service.world.now_ms()
+
+    async def _begun(self) -> Board:
+        """What moves while the list is read is looked at again afterwards: the heads are taken first, and notices are kept from then on."""
+        async with self._beginning:
+            if self._board is None:
+                self._heads = await self._service.world.store.heads()
+                board = Board()
+                patience = self._service.patience()
+                board.begin(await self._service.approvals(patience=patience))
+                self._late.update(patience.found)  # told as the index knew them
+                self._board, self._left_at = board, time.monotonic()
+                self._news.set()
+            return self._board
+
+    def notice(self, session: SessionId) -> None:
+        """Something was appended, by anyone."""
+        if self._board is not None or self._beginning.locked():
+            self._dirty.add(session)
+            self._news.set()
+
+    def look(self, heads: Heads) -> None:
+        """Once a second: prompts that ran out, journals that moved without a notice, and those that could not be looked at before."""
+        board = self._board
+        if board is None:
+            return
+        if not self._listeners and time.monotonic() - self._left_at > LINGER_SECONDS:
+            self._forget()
+            return
+        self._tell(board, board.expire(self._now()))
+        moved = {session for session, _, _ in set(heads).symmetric_difference(self._heads)} if heads != self._heads else set()
+        self._heads = heads
+        for session in moved | self._late:
+            self.notice(session)
+        self._late.clear()
+
+    def _forget(self) -> None:
+        self._board, self._heads = None, ()
+        self._dirty.clear()
+        self._late.clear()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                if self._board is None:
+                    continue
+                for session in self._dirty - self._moving:
+                    self._dirty.discard(session)
+                    self._moving.add(session)
+                    group.create_task(self._move(self._board, session))
+
+    async def _move(self, board: Board, session: SessionId) -> None:
+        try:
+            async with self._looking:
+                reports, ends = await self._look_at(board, session)
+            self._tell(board, board.compare(session, reports, ends, now=self._now()))
+        except (HoldfastError, OSError) as exc:
+            _log.info("%s could not be looked at now (%s)", session, exc)
+            self._late.add(session)
+        finally:
+            self._moving.discard(session)
+            if session in self._dirty:
+                self._news.set()
+
+    async def _look_at(self, board: Board, session: SessionId) -> tuple[Sequence[ApprovalReport], Mapping[ApprovalId, PromptEnd | None]]:
+        """What waits there now, and how what stood there before has ended. Of a session that can't be believed, read or found, nothing waits: as in the list."""
+        try:
+            async with self._service.shelf.use(session) as ledger:
+                if ledger.journal.sealed is None and not ledger.driving:
+                    await ledger.look()
+                reports = prompts_of(ledger)
+                waiting = {report.id for report in reports}
+                gone = [name for name in board.standing_in(session) if name not in waiting]
+                return reports, {name: prompt_end(ledger.state, name) for name in gone}
+        except (Refused, Untrusted, NewerVersion):
+            return (), {}
+
+    def _tell(self, board: Board, changes: Sequence[Change]) -> None:
+        if board is not self._board:
+            return
+        place = board.next_place - len(changes)
+        for change in changes:
+            for inbox in self._listeners:
+                inbox.tell(change, place)
+            place += 1

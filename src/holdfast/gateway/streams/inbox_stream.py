@@ -1,0 +1,114 @@
+"""
+One person's live inbox: a stream's place on the board, and nothing else that grows.
+
+First everything that stands and is for this token, in pages, as of one moment; then every change after that moment, once, in order. One that is too slow for the changes
+that are kept is told of the gap, and begins again with everything that stands. While the client takes nothing, nothing is put together for it.
+"""
+
+import re
+from collections import deque
+
+from holdfast.errors import Refused
+from holdfast.gateway.server.tokens import Bearer
+from holdfast.gateway.streams.frames import frame_from_event
+from holdfast.gateway.streams.prompt_board import Board, Change, Prompt
+from holdfast.gateway.streams.registry import Listener
+
+_PAGE_BYTES = 64 * 1024
+_CURSOR = re.compile(r"([0-9a-f]{16})-([0-9]{1,15})\Z")
+CURSOR_PATTERN = "^[0-9a-f]{16}-[0-9]{1,15}$"
+
+
+class Inbox(Listener):
+    """Owned by the request that made it. `cursor` is what the client heard last; None for one that heard nothing yet."""
+
+    def __init__(self, board: Board, bearer: Bearer, cursor: str | None) -> None:
+        super().__init__(bearer)
+        self._board = board
+        # The next change to look at; None: whatever was heard is too old, or of another life.
+        self._place: int | None = _place_on(board, cursor)
+        # What stood at `_place` and is still to be told; None once it is.
+        self._standing: deque[Prompt] | None = None
+        self._has_heard = cursor is not None
+
+    @property
+    def cursor(self) -> str | None:
+        """Up to where everything was told. None while it is not yet known what stands."""
+        return None if self._place is None or self._standing is not None else f"{self._board.life}-{self._place}"
+
+    @property
+    def place(self) -> dict[str, int | str]:
+        return {"cursor": self.cursor} if self.cursor is not None else {}
+
+    @property
+    def keep_alive(self) -> bytes:
+        """With the place it stands at, which others' changes have moved on: whoever comes back with it has missed nothing."""
+        return super().keep_alive if self.cursor is None else b"id: %s\n%s" % (self.cursor.encode(), super().keep_alive)
+
+    def tell(self, change: Change, place: int) -> None:
+        """A change was made at this place. What is not for this one is passed at once, so that it counts as no gap later."""
+        if change.prompt.is_for(self.bearer):
+            self.wake.set()
+        elif self._place == place and self._standing is None:
+            self._place = place + 1
+
+    async def read(self) -> bytes:
+        self.wake.clear()
+        gap = b""
+        if self._place is None or self._place < self._board.first_place:
+            gap = self._begin_anew()
+        if self._standing is not None:
+            return gap + self._page(self._standing)
+        return self._changes(self._place or 0)
+
+    def _begin_anew(self) -> bytes:
+        self._place = self._board.next_place
+        self._standing = deque(self._board.standing_for(self.bearer))
+        gap = frame_from_event("gap", {"lost": "changes"}).data if self._has_heard else b""
+        self._has_heard = True
+        return gap
+
+    def _page(self, left: deque[Prompt]) -> bytes:
+        """The id comes with the last page: whoever is cut off before it begins again."""
+        page: list[bytes] = []
+        size = 0
+        while left and size < _PAGE_BYTES:
+            page.append(left.popleft().data)
+            size += len(page[-1])
+        told = b'event: standing\ndata: {"approvals":[%s],"more":%s}\n\n' % (b",".join(page), b"true" if left else b"false")
+        self.wake.set()
+        if left:
+            return told
+        self._standing = None
+        return b"id: %s\n%s" % (str(self.cursor).encode(), told)
+
+    def _changes(self, place: int) -> bytes:
+        found: list[bytes] = []
+        size = 0
+        for change in self._board.changes_from(place):
+            place += 1
+            if change.prompt.is_for(self.bearer):
+                found.append(b"id: %s-%d\n%s" % (self._board.life.encode(), place, change.data))
+                size += len(change.data)
+            if size >= _PAGE_BYTES:
+                break
+        self._place = place
+        if place < self._board.next_place:
+            self.wake.set()
+        return b"".join(found)
+
+
+def check_cursor(given: str | None) -> str | None:
+    """The header's value, if it is one that we could have given; `Refused` for any other. An empty one is none."""
+    if not given:
+        return None
+    if not _CURSOR.match(given):
+        raise Refused("Last-Event-ID is the id of an event of this stream", code="malformed")
+    return given
+
+
+def _place_on(board: Board, cursor: str | None) -> int | None:
+    found = _CURSOR.match(cursor or "")
+    if found is None or found[1] != board.life or int(found[2]) > board.next_place:
+        return None
+    return int(found[2])

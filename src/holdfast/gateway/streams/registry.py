@@ -1,0 +1,194 @@
+"""
+Every live stream of this process, whatever it tells: how many there may be, and what ends them.
+
+A stream is one connection and one token. Once a second, for all of them together: the streams of a token that died end, a client that takes nothing is cut, one to whom
+nothing came is told that the line is alive, and whoever follows journals is shown their heads. So an idle stream costs its connection, and no task that looks.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+
+from holdfast.errors import HoldfastError, Refused
+from holdfast.gateway.server.tokens import Bearer, TokenBook
+from holdfast.gateway.streams.frames import KEEP_ALIVE
+from holdfast.ids import InstanceId, SessionId
+from holdfast.ports.journal_store import JournalStore
+
+KEEP_ALIVE_SECONDS = 15.0
+LOOK_AGAIN_SECONDS = 1.0  # notices are hints; also how soon a revoked token's streams are found
+UNSURE_SECONDS = 1.8  # how long a stream may go on when nobody can say whether its token lives
+ENDING_SECONDS = 1.5  # an ended stream that has not gone by itself is cut
+_TICK_SECONDS = 0.5  # cutting and giving up wait for no look that hangs; all of it together stays below five seconds (G3)
+STALLED_SECONDS = 60.0  # a client that takes nothing for so long has gone
+
+Heads = Sequence[tuple[SessionId, InstanceId, int]]
+_log = logging.getLogger("holdfast.gateway.streams.registry")
+
+
+class Listener:
+    """One stream. Owned by the request that made it; what it tells is its kind's business."""
+
+    def __init__(self, bearer: Bearer) -> None:
+        self.bearer = bearer
+        # Set when there may be something to read, or to end.
+        self.wake = asyncio.Event()
+        self.ended: str | None = None
+        self.ended_at = 0.0
+        # Moved by whoever sends: since when the client has taken nothing, and when it last did.
+        self.blocked_since: float | None = None
+        self.sent_at = time.monotonic()
+        self.is_quiet = False
+        self.abort: Callable[[], None] = lambda: None
+
+    def end(self, reason: str) -> None:
+        if self.ended is None:
+            self.ended, self.ended_at = reason, time.monotonic()
+        self.wake.set()
+
+    async def read(self) -> bytes:
+        """What is new for this one, up to a page; empty when nothing is."""
+        raise NotImplementedError
+
+    @property
+    def place(self) -> dict[str, int | str]:
+        """Where it stands, told when it ends."""
+        raise NotImplementedError
+
+    @property
+    def keep_alive(self) -> bytes:
+        return KEEP_ALIVE
+
+
+class Streams:
+    """All of them. `run` looks after them; `hold` lets one in."""
+
+    def __init__(
+        self,
+        book: TokenBook,
+        store: JournalStore,
+        now: Callable[[], int],
+        *,
+        streams_max: int,
+        streams_per_token_max: int,
+        streams_per_person_max: int,
+    ) -> None:
+        self._book = book
+        self._store = store
+        self._now = now
+        self._streams_max = streams_max
+        self._streams_per_token_max = streams_per_token_max
+        self._streams_per_person_max = streams_per_person_max
+        self._listeners: set[Listener] = set()
+        self._of_token: Counter[str] = Counter()
+        self._of_person: Counter[str] = Counter()
+        # When it was last known of every token whether it lives.
+        self._sure_at = time.monotonic()
+        self._is_over = False
+
+    def __len__(self) -> int:
+        return len(self._listeners)
+
+    @contextmanager
+    def hold(self, listener: Listener) -> Generator[None, None, None]:
+        """`Refused` when there is no room for another: of this token, of this person or at all."""
+        digest, person = listener.bearer.digest, listener.bearer.person
+        if self._is_over:
+            raise Refused("the server is stopping", code="stopping", hint="try again in a moment")
+        self._refuse_too_many(digest, person)
+        self._listeners.add(listener)
+        self._of_token[digest] += 1
+        self._of_person[person] += 1
+        try:
+            yield
+        finally:
+            self._listeners.discard(listener)
+            _count_down(self._of_token, digest)
+            _count_down(self._of_person, person)
+
+    def _refuse_too_many(self, digest: str, person: str) -> None:
+        if self._of_token[digest] >= self._streams_per_token_max:
+            said, hint = f"this token has {self._streams_per_token_max} streams open already", "close some"
+        elif self._of_person[person] >= self._streams_per_person_max:
+            said, hint = f"{person} has {self._streams_per_person_max} streams open already", "close some, of any token of theirs"
+        elif len(self._listeners) >= self._streams_max:
+            said, hint = f"{self._streams_max} streams are open already", "try again in a moment"
+        else:
+            return
+        raise Refused(said, code="too_many", hint=f"{hint}; one stream follows a whole session, one all that waits")
+
+    async def run(self, *followed: Callable[[Heads], None]) -> None:
+        """For ever; until cancelled. A look that hangs keeps nobody's stream open: the tokens are unsure meanwhile."""
+        looking, looking_since, started = None, 0.0, asyncio.get_running_loop().time
+        try:
+            while True:
+                await asyncio.sleep(_TICK_SECONDS)
+                self._cut()
+                if looking is not None and looking.done():
+                    await looking
+                    looking = None
+                if looking is None and started() - looking_since >= LOOK_AGAIN_SECONDS - _TICK_SECONDS / 2:
+                    looking, looking_since = asyncio.create_task(self.look(*followed)), started()
+                elif looking is not None and started() - looking_since >= LOOK_AGAIN_SECONDS:
+                    self._end_unsure()
+        finally:
+            if looking is not None:
+                looking.cancel()
+
+    async def look(self, *followed: Callable[[Heads], None]) -> None:
+        """One round. What can't be looked at now is looked at in the next; tokens that nobody can vouch for meanwhile are good for no stream."""
+        if not self._listeners:
+            self._sure_at = time.monotonic()
+            return
+        self._cut()
+        try:
+            await self._end_dead_tokens()
+            heads = await self._store.heads()
+        except (HoldfastError, OSError) as exc:
+            _log.warning("streams could not be looked after: %s", exc)
+            self._end_unsure()
+            return
+        for each in followed:
+            each(heads)
+
+    def _end_unsure(self) -> None:
+        if time.monotonic() - self._sure_at > UNSURE_SECONDS:
+            self._end_each("unsure")
+
+    def _cut(self) -> None:
+        now = time.monotonic()
+        for each in tuple(self._listeners):
+            if now - each.sent_at > KEEP_ALIVE_SECONDS and each.blocked_since is None:
+                each.is_quiet = True
+                each.wake.set()
+            if each.blocked_since is not None and now - each.blocked_since > STALLED_SECONDS:
+                each.end("stalled")
+            if each.ended is not None and now - each.ended_at > ENDING_SECONDS:
+                each.abort()
+
+    async def _end_dead_tokens(self) -> None:
+        listeners = tuple(self._listeners)
+        bearers = {each.bearer.digest: each.bearer for each in listeners}
+        living = await self._book.still_lives(tuple(bearers.values()), now=self._now())
+        self._sure_at = time.monotonic()
+        for each in listeners:
+            if each.bearer.digest not in living:
+                each.end("revoked")
+
+    def _end_each(self, reason: str) -> None:
+        for each in tuple(self._listeners):
+            each.end(reason)
+
+    def end_all(self, reason: str) -> None:
+        """No more streams, and an end for those there are."""
+        self._is_over = True
+        self._end_each(reason)
+
+
+def _count_down(counter: Counter[str], key: str) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]

@@ -1,0 +1,1 @@
+"""Sessions that a call of another session started."""

@@ -1,0 +1,1 @@
+"""A turn, driven to its end or to a pause."""

@@ -1,0 +1,134 @@
+"""
+What is owed to channels: queued with the record it tells of, sent once, confirmed, or given up in words.
+
+    queued     in the same commit as the turn's end or the prompt: no reply without its delivery, no delivery without its reply
+    sent       durable before it leaves: a crash before this line sends it later, after it leaves it in doubt
+    confirmed  the channel has it; it is never queued again under this id
+    failed     given up after bounded tries, or in doubt: may or may not have arrived, said so, and never sent again by itself
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from holdfast.ids import TurnId
+from holdfast.ports.clock import Clock
+from holdfast.ports.delivery import Channel, DeliveryInDoubt, NotDelivered, Parcel
+from holdfast.runtime.ledger.ledger import Ledger
+from holdfast.secrecy import Secrecy
+from holdfast.session.authority.context import TurnContext
+from holdfast.session.authority.restore import restore
+from holdfast.session.commands import MarkDelivery, QueueDelivery
+from holdfast.session.events import ApprovalRequested, InputAccepted, SessionEvent, TurnEnded
+from holdfast.session.react import unsettled
+from holdfast.session.state import SessionState
+from holdfast.session.turn_ids import turn_id_of
+
+TRIES_MAX = 3
+SEND_SECONDS_MAX = 30.0  # whatever a channel thinks: no drive ends later than this for one send
+
+Channels = Callable[[], Mapping[str, Channel]]
+
+_OWING: frozenset[type[SessionEvent]] = frozenset({ApprovalRequested, TurnEnded})
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What a notice says of a prompt: enough to find it, nothing of what would run."""
+
+    id: str
+    session: str
+    tool: str
+    kind: str
+
+
+def owed_by(now: Channels, before: SessionState, events: Sequence[SessionEvent]) -> tuple[QueueDelivery, ...]:
+    """What these events owe to whom, over the channels of now; decided in the same commit, against the same state."""
+    if _OWING.isdisjoint(map(type, events)) or not (channels := now()):
+        return ()
+    found: list[QueueDelivery] = []
+    came_over = partial(_channel_of, before, events)
+    for event in events:
+        match event:
+            case ApprovalRequested():
+                told = Told(id=event.approval, session=before.session, tool=event.tool, kind=event.kind)
+                found.extend(_to_all(channels, came_over(event.turn), event.turn, event.approval, "prompt", msgspec.json.encode(told).decode()))
+            case TurnEnded() if before.parent is not None:
+                pass  # a delegate answers to the call that started it, and to nobody else
+            case TurnEnded(outcome="completed", reply=str() as reply):
+                found.extend(_to_all(channels, came_over(event.turn), event.turn, "reply", "reply", reply))
+            case TurnEnded(outcome=outcome):
+                text = f"This request {outcome}: {event.message or event.code or 'no reason given'}"
+                found.extend(_to_all(channels, came_over(event.turn), event.turn, "end", "notice", text))
+            case _:
+                pass
+    return tuple(found)
+
+
+def _channel_of(state: SessionState, events: Sequence[SessionEvent], turn: TurnId) -> str:
+    """What a turn came over: as its context says, which may be as new as the commit that ends it."""
+    open_turn = state.turns.get(turn)
+    context = open_turn.context if open_turn is not None else next((each.context for each in state.queued if each.turn == turn), None)
+    if context is None:
+        accepted = (event for event in events if isinstance(event, InputAccepted) and turn_id_of(event.input) == turn)
+        context = next((restore(each.context, session=state.session, instance=state.instance) for each in accepted), None)
+    return context.channel if isinstance(context, TurnContext) else ""
+
+
+def _to_all(channels: Mapping[str, Channel], came_over: str, turn: TurnId, part: str, kind: str, text: str) -> list[QueueDelivery]:
+    return [
+        QueueDelivery(turn=turn, channel=name, part=part, kind=kind, text=text)
+        for name, channel in channels.items()
+        if channel.takes(kind, of=came_over)
+    ]
+
+
+class Outbox:
+    """Of one drive. Only a session's driver sends: two senders could each think that the other did not."""
+
+    def __init__(self, channels: Channels, ledger: Ledger, clock: Clock, secrecy: Secrecy, *, retry_seconds: float) -> None:
+        self._channels = channels
+        self._ledger = ledger
+        self._clock = clock
+        self._secrecy = secrecy
+        self._retry_seconds = retry_seconds
+
+    async def settle(self) -> None:
+        """What an earlier driver sent without living to hear of it."""
+        for delivery in unsettled(self._ledger.state):
+            await self._mark(delivery.delivery, "in_doubt", "whoever sent it was gone before it was confirmed; it may or may not have arrived")
+
+    async def deliver(self, delivery: str) -> None:
+        owed = self._ledger.state.deliveries.get(delivery)
+        if owed is None or owed.sent:
+            return
+        channel = self._channels().get(owed.channel)
+        if channel is None:
+            await self._mark(delivery, "no_channel", f"there is no channel {owed.channel!r} here any more")
+            return
+        # A crash before this is durable sends it again later: nothing has left. After it, nobody knows.
+        if not await self._mark(delivery, "sent", ""):
+            return  # another driver has sent it since we last looked
+        parcel = Parcel(delivery=delivery, session=self._ledger.session, turn=owed.turn, kind=owed.kind, text=owed.text)
+        became, detail = await self._send(channel, parcel)
+        await self._mark(delivery, became, detail)
+
+    async def _send(self, channel: Channel, parcel: Parcel) -> tuple[str, str]:
+        for tries in range(1, TRIES_MAX + 1):
+            try:
+                async with asyncio.timeout(SEND_SECONDS_MAX):
+                    return "confirmed", await channel.send(parcel) or ""
+            except NotDelivered as exc:
+                if not exc.may_pass or tries == TRIES_MAX:
+                    return "failed", f"{exc.message} ({tries} {'try' if tries == 1 else 'tries'})"
+            except (DeliveryInDoubt, TimeoutError) as exc:
+                return "in_doubt", str(exc) or "it took too long; it may or may not have arrived"
+            if self._retry_seconds:
+                await self._clock.sleep(self._retry_seconds * 2 ** (tries - 1))
+        return "failed", "it was not tried"
+
+    async def _mark(self, delivery: str, became: str, detail: str) -> bool:
+        """Whether it is so since now, and by us."""
+        outcome = await self._ledger.drive(MarkDelivery(delivery=delivery, became=became, detail=self._secrecy.hidden(detail)))
+        return bool(outcome.events)

@@ -1,0 +1,1 @@
+"""Background work: start, watch, follow, stop."""

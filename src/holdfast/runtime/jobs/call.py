@@ -1,0 +1,152 @@
+"""
+A call that goes to the background: made ready, submitted durably with the turn's narrowed context, and only then let go. And the tool that stops one.
+
+If we die before the commit, the launcher sees its pipe close and nothing ran; if we die after it, the job goes on or is found gone, and is never started again.
+What is let go is what the journal says after the commit, read back: a job whose record can't be restored never starts.
+"""
+
+import msgspec
+
+from holdfast import limits
+from holdfast.errors import Refused
+from holdfast.ids import JobId, job_id
+from holdfast.ports.journal_store import Check
+from holdfast.ports.tools import CannotBind, LaunchesJobs, OnOutput, Prepared, PreparedJob, ProcessFacts, ToolReturned
+from holdfast.runtime.cancellation import finish
+from holdfast.runtime.context import World
+from holdfast.runtime.drive.binding import scene_of, tool_for
+from holdfast.runtime.jobs.watcher import hosted_here
+from holdfast.runtime.ledger.home_ledger import HomeLedger
+from holdfast.runtime.ledger.ledger import Ledger
+from holdfast.session.authority.context import TurnContext
+from holdfast.session.authority.policy import Looked
+from holdfast.session.commands import CancelJob, EndJob, JobPlan, StartTool
+from holdfast.session.events import JobHost
+from holdfast.session.state import Call, Job, Turn
+
+CANCELS_JOBS = "job_cancel"
+"""The kind of the tool that only the runtime can run: it writes into the session."""
+
+
+async def run_as_job(world: World, ledger: Ledger, home: HomeLedger, turn: Turn, call: Call, looked: Looked, epoch: int) -> None:
+    job = job_id(ledger.instance, call.call)
+    prepared: PreparedJob | Prepared | None = None
+    try:
+        prepared, plan = await _prepared(world, ledger, turn, call, looked, job)
+    except CannotBind as exc:
+        plan, looked = None, Looked(call=call.call, problem=(exc.code, str(exc)))
+    submitted: Job | None = None
+    try:
+        submitted = await _submit(world, ledger, home, turn, looked, plan, epoch, job)
+    finally:
+        if submitted is None and prepared is not None:
+            await finish(prepared.abandon())
+    if submitted is not None and prepared is not None:
+        await finish(_let_go(world, ledger, submitted, prepared))
+
+
+async def _prepared(world: World, ledger: Ledger, turn: Turn, call: Call, looked: Looked, job: JobId) -> tuple[PreparedJob | Prepared, JobPlan]:
+    tool = tool_for(world, turn, call.tool)
+    if tool is None or looked.arguments is None or looked.binding is None or world.jobs is None:
+        raise CannotBind("jobs can't be run here")
+    policy = world.policy()
+    if (running := len(await world.jobs.present()) + hosted_here()) >= policy.home_jobs_max:
+        text = f"{running} of at most {policy.home_jobs_max} background jobs of this home run already; wait for one to end"
+        raise CannotBind(text, code="too_many_jobs")
+    arguments, scene = looked.arguments.encode(), scene_of(world, ledger.state, turn, call.call)
+    if not isinstance(tool, LaunchesJobs):
+        task = await tool.prepare(arguments, looked.binding, scene, idempotency_key=call.call)
+        return task, _plan("task", world.jobs.own_process(), policy.job_seconds)
+    key = world.jobs.key_of(ledger.instance, job)
+    if key is None:
+        raise CannotBind("a job's report could not be verified: the home's key is not there", code="no_key")
+    launched = await tool.prepare_job(arguments, looked.binding, scene, job=job, key=key, seconds=policy.job_seconds)
+    return launched, _plan("process", launched.process, launched.seconds_max)
+
+
+def _plan(host: JobHost, process: ProcessFacts, seconds: float) -> JobPlan:
+    return JobPlan(host=host, process=msgspec.structs.asdict(process), seconds_max=seconds, bytes_max=limits.JOB_OUTPUT_BYTES_MAX)
+
+
+async def _submit(
+    world: World, ledger: Ledger, home: HomeLedger, turn: Turn, looked: Looked, plan: JobPlan | None, epoch: int, job: JobId
+) -> Job | None:
+    """
+    Commit point: start, job, the call's result and the next model call, in one. None: it may not start after all.
+
+    A crash before it: nothing ran, and the call is asked about or started anew. A crash after it, before the job is let go: it is found gone, and is in doubt.
+    """
+    command = StartTool(
+        turn=turn.turn,
+        looked=looked,
+        policy=world.policy(),
+        grants=await home.grants_of(turn.context.requester, ledger.state),
+        epoch=epoch,
+        process=plan.process if plan is not None and plan.host == "process" else None,
+        job=plan,
+    )
+    outcome = await ledger.drive(command, check=Check.FENCE)
+    if outcome.of(command) is None:
+        return None
+    submitted = ledger.state.jobs.get(job)
+    return submitted if submitted is not None and isinstance(submitted.context, TurnContext) else None
+
+
+async def _let_go(world: World, ledger: Ledger, job: Job, prepared: PreparedJob | Prepared) -> None:
+    tell = world.on_job
+    if job.host == "task":
+        if tell is not None and not hasattr(prepared, "let_go"):
+            tell(ledger.session, job.job, prepared)
+        return
+    try:
+        await prepared.let_go()  # type: ignore[union-attr]  # what `host` says
+    except CannotBind as exc:
+        await ledger.commit(EndJob(job=job.job, outcome="error", text=f"nothing was run: {exc}", code=exc.code))
+    else:
+        if tell is not None:
+            tell(ledger.session, job.job, None)
+
+
+# --- the tool that stops a job
+
+
+class _CancelArguments(msgspec.Struct):
+    job: JobId
+
+
+def prepared_cancel(world: World, ledger: Ledger, turn: Turn, arguments: str) -> Prepared:
+    return _PreparedCancel(world, ledger, turn, msgspec.json.decode(arguments, type=_CancelArguments).job)
+
+
+class _PreparedCancel:
+    process: ProcessFacts | None = None
+
+    def __init__(self, world: World, ledger: Ledger, turn: Turn, job: JobId) -> None:
+        self._world, self._ledger, self._turn, self._job = world, ledger, turn, job
+
+    async def go(self, *, timeout_seconds: float, on_output: OnOutput) -> ToolReturned:
+        del timeout_seconds, on_output
+        context = self._turn.context
+        if not isinstance(context, TurnContext):
+            return ToolReturned(outcome="error", text=f"there is no job {self._job}")
+        by = context.requester or "nobody"
+        command = CancelJob(job=self._job, by=by, audience=context.audience, boundary=context.boundary)
+        try:
+            return ToolReturned(outcome="ok", text=await cancel_and_tell(self._world, self._ledger, command))
+        except Refused as refused:
+            return ToolReturned(outcome="error", text=refused.message)
+
+    async def abandon(self) -> None:
+        """Nothing to give up."""
+
+
+async def cancel_and_tell(world: World, ledger: Ledger, command: CancelJob) -> str:
+    """The wish is durable before anything is asked to end. Whether the job is there for whoever asks is decided with it; `Refused` says it is not."""
+    outcome = (await ledger.commit(command)).of(command)
+    if outcome == "over":
+        return f"Job {command.job} is over already."
+    job = ledger.state.jobs.get(command.job)
+    if job is not None and job.ended is None and job.host == "process" and world.jobs is not None:
+        await world.jobs.ask_to_end(ProcessFacts(**job.process))
+    world.notifier.notify(ledger.session)
+    return f"Job {command.job} is asked to end. How it ended comes as a message of its own."

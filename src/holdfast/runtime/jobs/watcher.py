@@ -1,0 +1,315 @@
+"""
+Keeping watch over jobs: one task for all of them, however many sessions they belong to.
+
+A job's truth is its journal. What is seen of its process (or of the task that hosts it) becomes an end there once, with the report that goes with it; whoever finds
+out first says it, and `decide` makes it exactly once. A job that is watched by nobody goes on by itself: `serve`, `resume` and `jobs` find it later.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.ids import InstanceId, JobId, SessionId
+from holdfast.ports.jobs import JobSeen
+from holdfast.ports.journal_store import Check
+from holdfast.ports.tools import Prepared, ProcessFacts, ToolReturned
+from holdfast.runtime.cancellation import finish, wait_for
+from holdfast.runtime.context import World
+from holdfast.runtime.ledger.ledger import Ledger, payload
+from holdfast.runtime.ledger.open_sessions import Shelf
+from holdfast.runtime.reports.index_writer import note
+from holdfast.runtime.streams.feed import Feed
+from holdfast.session.authority.context import TurnContext
+from holdfast.session.commands import EndJob
+from holdfast.session.state import Job
+
+LOOK_AGAIN_SECONDS = 5.0  # descriptors tell of a death at once; this is for where there are none, and for what else may be missed
+ENDING_SECONDS = 6.0  # a supervisor that was asked to end a job takes two; one that takes longer is ended itself
+
+# Jobs that are tasks of this process, whichever service of it hosts them: what is not here, and names this process, is lost.
+_HOSTED: set[JobId] = set()
+_log = logging.getLogger("holdfast.jobs")
+
+
+class Found(NamedTuple):
+    """A job that is over, and all that it said where that is more than the model is told."""
+
+    command: EndJob
+    full: bytes | None = None
+
+
+def hosted_here() -> int:
+    """Jobs that are tasks of this process."""
+    return len(_HOSTED)
+
+
+def running_jobs(ledger: Ledger) -> tuple[Job, ...]:
+    return tuple(job for job in ledger.state.jobs.values() if job.ended is None)
+
+
+class JobKeeper:
+    """One per service. `run` is its one task; jobs that are tasks of this program run beside it."""
+
+    def __init__(self, world: World, shelf: Shelf, feed: Feed, drive: Callable[[SessionId], Awaitable[None]]) -> None:
+        self._world = world
+        self._shelf = shelf
+        self._feed = feed
+        self._drive = drive
+        self._group: asyncio.TaskGroup | None = None
+        self._hosted: dict[JobId, asyncio.Task[None]] = {}
+        # Descriptors that tell of a supervisor's death, by job.
+        self._deaths: dict[JobId, int] = {}
+        self._asked: dict[JobId, float] = {}
+        self._watched: set[SessionId] = set()
+        self._due: set[SessionId] = set()
+        self._wake = asyncio.Event()
+        self._is_leaving = False
+        # Whether what a job's end leaves owed is driven here at once: a program that stays, and that nobody else drives for.
+        self.drives = False
+        world.on_job = self.let_go
+
+    # --- what is told
+
+    def let_go(self, session: SessionId, job: JobId, task: Prepared | None) -> None:
+        """A job of this process runs from now on; with a Prepared, here."""
+        if task is not None and self._group is not None:
+            _HOSTED.add(job)
+            hosted = self._hosted[job] = self._group.create_task(self._host(session, job, task), name=f"{session} {job}")
+            # One that is cut off before its first step never comes to its own end, and would be thought to run for as long as this process lives.
+            hosted.add_done_callback(lambda _: self._let_be(job))
+        self.watch(session)
+
+    def watch(self, session: SessionId) -> None:
+        """Look at this session's jobs, now and until none runs."""
+        self._watched.add(session)
+        self._due.add(session)
+        self._wake.set()
+
+    def notice(self, session: SessionId) -> None:
+        """Somebody appended something; a cancel, perhaps."""
+        if session in self._watched:
+            self.watch(session)
+
+    # --- the one task
+
+    async def run(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+        try:
+            while True:
+                self._wake.clear()
+                due, self._due = self._due, set()
+                for session in sorted(due):
+                    await self._look_at(session)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_AGAIN_SECONDS if self._watched else None):
+                        await self._wake.wait()
+                        continue
+                self._due |= self._watched
+        finally:
+            for job in list(self._deaths):
+                self._forget(job)
+
+    async def _look_at(self, session: SessionId) -> None:
+        try:
+            async with self._shelf.use(session) as ledger:
+                if ledger.only_read is not None or ledger.journal.sealed is not None:
+                    self._watched.discard(session)
+                    return
+                await ledger.look()
+                ended = await self.settle(ledger)
+                running = running_jobs(ledger)
+        except HoldfastError as exc:  # busy, sealed or in doubt: the job's word stays where it is
+            if exc.code == "unknown":  # somebody has deleted it, and its jobs with it
+                self._watched.discard(session)
+            else:
+                _log.warning("%s: its jobs could not be looked at (%s): %s", session, exc.code, exc.message)
+            return
+        for job in running:
+            self._listen_for_death(session, job)
+        if not running:
+            self._watched.discard(session)
+        if ended and self.drives and self._group is not None and not self._is_leaving:
+            self._group.create_task(self._driven(session), name=f"drive {session} after a job")
+
+    async def _driven(self, session: SessionId) -> None:
+        """A task of ours that drives it already stops at what it came for: what the job left owed is then still to be driven, and by nobody else."""
+        try:
+            async with self._shelf.use(session) as ledger:
+                watch = ledger.watch()
+                try:
+                    await self._drive(session)
+                    while ledger.driving and self.drives:
+                        await wait_for(watch)
+                        watch.clear()
+                        await self._drive(session)
+                finally:
+                    ledger.unwatch(watch)
+        except HoldfastError as exc:
+            _log.warning("%s was not driven on after a job (%s): %s", session, exc.code, exc.message)
+
+    def _listen_for_death(self, session: SessionId, job: Job) -> None:
+        if job.host != "process" or job.job in self._deaths or self._world.jobs is None:
+            return
+        fd = self._world.jobs.death_of(ProcessFacts(**job.process))
+        if fd is None:
+            return
+        self._deaths[job.job] = fd
+        asyncio.get_running_loop().add_reader(fd, self._died, session, job.job)
+
+    def _died(self, session: SessionId, job: JobId) -> None:
+        self._forget(job)
+        self.watch(session)
+
+    def _forget(self, job: JobId) -> None:
+        fd = self._deaths.pop(job, None)
+        if fd is not None:
+            asyncio.get_running_loop().remove_reader(fd)
+            os.close(fd)
+
+    # --- looking at a session's jobs
+
+    async def settle(self, ledger: Ledger) -> int:
+        """Say of every job that is over how it ended; stop those that were cancelled. Returns how many were found to be over."""
+        ended = 0
+        for job in running_jobs(ledger):
+            found = await self._found(job, ledger.instance)
+            if found is not None:
+                ended += await self._end(ledger, job, found)
+        if ended:
+            note(self._world, ledger)
+        return ended
+
+    async def _found(self, job: Job, instance: InstanceId) -> Found | None:
+        process, place = ProcessFacts(**job.process), self._world.jobs
+        if place is None:
+            return None
+        if job.host == "task":
+            return self._found_task(job, process)
+        seen = await place.look(job.job, process, instance=instance, secrets=self._world.secrets)
+        if seen.state == "running":
+            if job.cancelled_by is not None:
+                await self._stop(job, process)
+            return None
+        # Whatever left the group and still carries the call's name ends with it.
+        await place.end(job.call, process)
+        return self._end_of(job, seen)
+
+    def _found_task(self, job: Job, process: ProcessFacts) -> Found | None:
+        if job.job in _HOSTED:
+            if job.cancelled_by is not None and (task := self._hosted.get(job.job)) is not None:
+                task.cancel()
+            return None
+        place = self._world.jobs
+        if place is None or (place.lives(process) and process != place.own_process()):
+            return None  # another program hosts it, and lives
+        return Found(in_doubt(job, "the program that ran it is gone"))
+
+    @staticmethod
+    def _end_of(job: Job, seen: JobSeen) -> Found:
+        if seen.returned is None:
+            return Found(in_doubt(job, seen.why))
+        if seen.was_asked:
+            return Found(stopped(job, seen.returned), seen.returned.full)
+        return Found(ended_as(job, seen.returned), seen.returned.full)
+
+    async def _stop(self, job: Job, process: ProcessFacts) -> None:
+        """Asked once; a supervisor that does not end is ended itself, and the next look finds it gone."""
+        place, now = self._world.jobs, asyncio.get_running_loop().time()
+        if place is None:
+            return
+        asked = self._asked.setdefault(job.job, now)
+        if asked == now:
+            await place.ask_to_end(process)
+            asyncio.get_running_loop().call_later(ENDING_SECONDS, self._wake_all)
+        elif now - asked >= ENDING_SECONDS:
+            await place.end(job.call, process)
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        self._due |= self._watched
+        self._wake.set()
+
+    async def _end(self, ledger: Ledger, job: Job, found: Found) -> int:
+        """Commit point: before it the job's word stays where it is, for whoever looks next; after it the journal has it, and its folder may go."""
+        command = found.command
+        if found.full is not None:
+            command = msgspec.structs.replace(command, output=await ledger.journal.keep_output(found.full))
+        produced = ledger.attempt.produced("tool_outcome", payload(command))
+        outcome = await ledger.commit(command, check=Check.FENCE, keeping=[produced])
+        self._asked.pop(job.job, None)
+        self._forget(job.job)
+        if self._world.jobs is not None and job.host == "process":
+            await self._world.jobs.clear(job.job)
+        self._world.notifier.notify(ledger.session)
+        return int(outcome.of(command) == "ended")
+
+    # --- jobs that are tasks of this program
+
+    async def _host(self, session: SessionId, job: JobId, prepared: Prepared) -> None:
+        returned: ToolReturned | None = None
+        is_cancelled = False
+        try:
+            async with self._shelf.use(session) as ledger:
+                record = ledger.state.jobs.get(job)
+                if record is None or record.ended is not None or not isinstance(record.context, TurnContext):
+                    await prepared.abandon()
+                    return
+                heard = self._feed.output_of(session, record.turn, record.call)
+                try:
+                    returned = await prepared.go(timeout_seconds=record.seconds_max, on_output=heard)
+                except asyncio.CancelledError:
+                    is_cancelled = True
+                if not self._is_leaving:
+                    await finish(self._record_task(ledger, record, returned))
+        except HoldfastError as exc:
+            _log.warning("%s: the end of %s could not be recorded (%s): %s", session, job, exc.code, exc.message)
+        finally:
+            self._let_be(job)
+        if is_cancelled and self._is_leaving:
+            raise asyncio.CancelledError
+        self.watch(session)
+
+    def _let_be(self, job: JobId) -> None:
+        _HOSTED.discard(job)
+        self._hosted.pop(job, None)
+
+    async def _record_task(self, ledger: Ledger, job: Job, returned: ToolReturned | None) -> None:
+        ended = await self._end(ledger, job, Found(stopped(job, None)) if returned is None else Found(ended_as(job, returned), returned.full))
+        note(self._world, ledger)
+        if ended and self.drives and self._group is not None:
+            self._group.create_task(self._driven(ledger.session), name=f"drive {ledger.session} after a job")
+
+    # --- leaving
+
+    def leave(self, *, at_once: bool) -> None:
+        """Processes go on by themselves. Tasks are waited for; at once, they are cut off, and found to be in doubt."""
+        self.drives = False
+        if at_once:
+            self._is_leaving = True
+            for task in self._hosted.values():
+                task.cancel()
+
+
+def ended_as(job: Job, returned: ToolReturned) -> EndJob:
+    if returned.outcome == "cancelled":
+        return stopped(job, returned)
+    code = "timed_out" if returned.outcome == "timed_out" else None
+    return EndJob(job=job.job, outcome=returned.outcome, text=returned.text, code=code)
+
+
+def in_doubt(job: Job, why: str) -> EndJob:
+    again = "check before trying again" if job.contract == "once" else f"{job.tool} says that calling it again is safe"
+    return EndJob(job=job.job, outcome="in_doubt", text=f"In doubt: {why}. It may or may not have happened; {again}.", code="in_doubt")
+
+
+def stopped(job: Job, returned: ToolReturned | None) -> EndJob:
+    """By us: part of it may have happened (T6)."""
+    said = f"\n{returned.text}" if returned is not None and returned.text else ""
+    text = f"In doubt: it was stopped while it ran. Part of it may have happened; check before trying again.{said}"
+    return EndJob(job=job.job, outcome="in_doubt", text=text, code="stopped")

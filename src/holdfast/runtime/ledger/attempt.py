@@ -1,0 +1,390 @@
+"""
+An attempt: one drive of a turn from claim to release, and its fence.
+
+    held --release--> released --reacquire--> held      abort or dispose, from anywhere --> over
+
+The journal port holds no lock when a call returns, so none is held here over a model, a tool, a prompt or a summary. What an attempt
+keeps is its position (what it has folded), the claim it drives by, and what it produced and has not journalled yet. Coming back
+re-hashes and verifies (`Check.FENCE`); owned records are folded in, anything else is a takeover. A takeover is sticky, and what was
+produced goes to quarantine: never written on top of history we do not believe, never lost.
+
+Any task and any thread of the process may write through an attempt. Folding and deciding exclude each other, so a decide sees one state.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from copy import copy
+from enum import Enum
+from typing import Self
+
+from holdfast.errors import Busy, Fenced, HoldfastError, InDoubt, InvariantBroken, Untrusted
+from holdfast.ports.journal_store import Appended, Check, Claim, Decide, Draft, Head, Journal, Record, Section
+from holdfast.runtime.cancellation import finish
+from holdfast.secrecy import known
+
+BUSY_TRIES = 3  # each waits for the lock as long as the store allows, so this is half a minute, not a busy loop
+
+
+class Phase(Enum):
+    """Where an attempt stands."""
+
+    HELD = "held"
+    """Between acquire or reacquire and release: what was folded was verified a moment ago."""
+
+    RELEASED = "released"
+    """A model, a tool, a prompt or a summary is at work; owned records may arrive meanwhile."""
+
+    OVER = "over"
+    """Aborted or disposed: the claim is given up, nothing more is written."""
+
+
+class As(Enum):
+    """In which right a write is made."""
+
+    DRIVER = "driver"
+    """With the claim's epoch, where there is a claim: fenced off once somebody else drives."""
+
+    ANYONE = "anyone"
+    """A message, an answer, a cancel, a mirror: whoever drives, or gives up driving meanwhile."""
+
+
+class Produced:
+    """Something the world gave us that the journal does not have yet: a reply, a tool's outcome."""
+
+    def __init__(self, kind: str, payload: bytes) -> None:
+        self.kind = kind
+        self.payload = payload
+
+
+def nothing(_: Section) -> Sequence[Draft]:
+    """Decide to write nothing: an append with it only comes up to the head."""
+    return ()
+
+
+class Attempt:
+    """Owns its journal handle and its claim: both end with it, once, whatever happened."""
+
+    def __init__(self, journal: Journal, fold: Callable[[Record], None], *, position: Head, claim: Claim | None) -> None:
+        self._journal = journal
+        self._fold = fold
+        self._claim = claim
+        # The last record folded. Moves only with durable records, under `_state`.
+        self._position = position
+        # Excludes folding from deciding. Taken inside the store's lock, never around it, and never over an await.
+        self._state = threading.RLock()
+        # For the fields below; held for a few assignments, so the event loop never waits for somebody's decide.
+        self._guard = threading.Lock()
+        self._phase = Phase.HELD
+        # Where the attempt was let go; None while it is held.
+        self._fence: Head | None = None
+        # The first Untrusted, Fenced or InDoubt: the answer to everything after it.
+        self._stopped: Untrusted | Fenced | InDoubt | None = None
+        self._produced: list[Produced] = []
+        self._quarantined: list[str] = []
+        # Writes under way, sync and async. Ending waits until there are none.
+        self._writing = 0
+        self._release_wanted = False
+        self._end_wanted = False
+        self._ending = asyncio.Lock()
+        self._saving = asyncio.Lock()
+        self._idle_waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        # The thread that is inside a decide of ours, and the drafts it collects: a write from there joins that one.
+        self._decider: tuple[int, Section, list[Draft]] | None = None
+
+    @classmethod
+    async def acquire(cls, journal: Journal, fold: Callable[[Record], None], *, claim: Claim | None = None, after: int = 0) -> "Attempt":
+        """Come up to the head and hold; records up to `after` are folded already. Fails as every write would when the session is sealed."""
+        attempt = cls(journal, fold, position=Head(0, b""), claim=claim)
+        try:
+            attempt._position = await journal.load(fold, after=after)
+            await attempt.write(nothing)
+        except BaseException:
+            await attempt.dispose()
+            raise
+        return attempt
+
+    @property
+    def phase(self) -> Phase:
+        return self._phase
+
+    @property
+    def position(self) -> Head:
+        """The last record folded."""
+        return self._position
+
+    @property
+    def fence(self) -> Head | None:
+        """The head at release; None while held."""
+        return self._fence
+
+    @property
+    def epoch(self) -> int | None:
+        return None if self._claim is None else self._claim.epoch
+
+    @property
+    def stopped(self) -> Untrusted | Fenced | InDoubt | None:
+        """Why nothing can be written any more. Sticky."""
+        return self._stopped
+
+    def is_at_head(self) -> bool:
+        """Everything that anyone has acknowledged is folded. Saves an append that would only look; checks no bytes."""
+        return self._stopped is None and self._position == self._journal.head and self._journal.is_at_head()
+
+    def produced(self, kind: str, payload: bytes) -> Produced:
+        """
+        Remember what came back from outside (a JSON object, UTF-8), until a write that names it in `keeping` has journalled it.
+
+        If that never happens, because of a takeover or an abort, it goes to quarantine.
+        """
+        item = Produced(kind, known().hidden_json(payload))
+        with self._guard:
+            self._produced.append(item)
+        return item
+
+    # Writing
+
+    async def write(self, decide: Decide, *, keeping: Sequence[Produced] = (), check: Check = Check.SHORT, as_: As = As.DRIVER) -> Appended:
+        """
+        One owned write, held or released. Everything new is folded before it returns.
+
+        `decide` is called with the lock held: its suffix is what is not folded yet. In a decide use `write_now`, which joins.
+        """
+        self._check_open()
+        if self._stopped is not None:
+            await self._tell(self._stopped)
+            raise self._stopped
+        self._begin_write()
+        try:
+            try:
+                epoch = self.epoch if as_ is As.DRIVER else None
+                done = await self._journal.append(self._deciding(decide), since=self._position, epoch=epoch, check=check)
+                self._move(done, keeping)
+            finally:
+                self._end_write()
+        except (Untrusted, Fenced, InDoubt) as exc:
+            stopped = self._stop(exc)
+            await self._tell(stopped)
+            raise stopped from exc
+        finally:
+            if self._end_wanted and not self._writing:
+                await self.abort()
+        return done
+
+    def write_now(self, decide: Decide, *, keeping: Sequence[Produced] = (), check: Check = Check.SHORT) -> Appended | None:
+        """
+        The same, for synchronous callers. Inside a decide of this attempt it joins that write and returns None.
+
+        What it joined is kept or not with the outer write, whose caller hears of it.
+        """
+        joined = self._decider
+        if joined is not None and joined[0] == threading.get_ident():
+            _, section, drafts = joined
+            drafts.extend(decide(section))
+            return None
+        self._check_open()
+        if self._stopped is not None:
+            raise self._stopped
+        self._begin_write()
+        try:
+            try:
+                done = self._journal.append_now(self._deciding(decide), since=self._position, epoch=self.epoch, check=check)
+                self._move(done, keeping)
+            finally:
+                self._end_write()
+        except (Untrusted, Fenced, InDoubt) as exc:
+            # What was produced goes to quarantine with the next asynchronous step: each of them looks.
+            raise self._stop(exc) from exc
+        return done
+
+    def _check_open(self) -> None:
+        if self._phase is Phase.OVER or self._end_wanted:
+            raise InvariantBroken(f"a write through an attempt on {self._journal.session} that is over")
+
+    def _begin_write(self) -> None:
+        """Every one is followed by its `_end_write`, whatever comes of it."""
+        with self._guard:
+            self._writing += 1
+
+    def _end_write(self) -> None:
+        with self._guard:
+            self._writing -= 1
+            if self._writing == 0:
+                self._settle()
+
+    def _settle(self) -> None:
+        """With `_guard` held and no write under way: do what was asked for meanwhile, wake who waits for quiet."""
+        if self._release_wanted:
+            self._let_go()
+        for loop, idle in self._idle_waiters:
+            with suppress(RuntimeError):  # its loop was closed under it: nobody waits there, and what was written is written
+                loop.call_soon_threadsafe(idle.set)
+        self._idle_waiters.clear()
+
+    def _deciding(self, decide: Decide) -> Decide:
+        def decide_on_one_state(section: Section) -> Sequence[Draft]:
+            with self._state:
+                unfolded = [record for record in section.suffix if record.seq > self._position.seq]
+                mine = Section(suffix=unfolded, now=section.now)
+                drafts: list[Draft] = []
+                self._decider = (threading.get_ident(), mine, drafts)
+                try:
+                    own = decide(mine)
+                finally:
+                    self._decider = None
+                return [*drafts, *own]
+
+        return decide_on_one_state
+
+    def _move(self, done: Appended, keeping: Sequence[Produced]) -> None:
+        """Fold what is durable. Writes may return in any order: each brings everything since its start, so nothing is missed."""
+        with self._state:
+            last: Record | None = None
+            try:
+                for record in done.suffix:
+                    if record.seq > self._position.seq:
+                        self._fold(record)
+                        last = record
+            finally:
+                if last is not None:
+                    self._position = Head(last.seq, last.mac)
+            if done.head.seq > self._position.seq:
+                self._position = done.head
+        if keeping:
+            with self._guard:
+                self._produced = [item for item in self._produced if item not in keeping]
+
+    # Release and reacquire
+
+    def release_nowait(self) -> None:
+        """Let go for model I/O; inside a write, right after it."""
+        with self._guard:
+            if self._phase is not Phase.HELD:
+                return
+            self._release_wanted = True
+            if self._writing == 0:
+                self._let_go()
+
+    async def release(self) -> None:
+        """Let go for model I/O, once no write is under way. The fence is the head then."""
+        self.release_nowait()
+        await self._wait_until_idle()
+
+    def _let_go(self) -> None:
+        self._release_wanted = False
+        if self._phase is Phase.HELD:
+            self._phase, self._fence = Phase.RELEASED, self._position
+
+    async def reacquire(self, decide: Decide = nothing, *, keeping: Sequence[Produced] = (), as_: As = As.DRIVER) -> Appended:
+        """
+        Come back: verify all of the active segment and everything new, fold it, and write what `decide` says in the same section.
+
+        A lock that can't be had is tried again, then `Busy`: the attempt stays released, nothing is lost, call it again.
+        """
+        for tries_left in reversed(range(BUSY_TRIES)):
+            try:
+                done = await self.write(decide, keeping=keeping, check=Check.FENCE, as_=as_)
+            except Busy as exc:
+                if exc.code != Busy.default_code or tries_left == 0:
+                    raise
+            else:
+                with self._guard:
+                    if self._phase is Phase.RELEASED:
+                        self._phase, self._fence = Phase.HELD, None
+                return done
+        raise InvariantBroken("reacquire left its loop")
+
+    # Driving
+
+    async def try_claim(self) -> bool:
+        """Become the session's driver, if nobody is. Idempotent; never waits for another driver."""
+        if self._claim is None:
+            self._claim = await self._journal.claim()
+        return self._claim is not None
+
+    async def give_up(self) -> None:
+        """Stop driving and go on as anyone. Whoever gives up looks once more afterwards: a record may have come in between."""
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            await claim.release()
+
+    # Stopping
+
+    def _stop(self, exc: Untrusted | Fenced | InDoubt) -> Untrusted | Fenced | InDoubt:
+        """The first reason stays the reason. A copy: a store may give one error to everybody whom a commit failed."""
+        with self._guard:
+            if self._stopped is None:
+                self._stopped = copy(exc)
+            return self._stopped
+
+    async def _tell(self, exc: Untrusted | Fenced | InDoubt) -> None:
+        """After a takeover: keep what was produced, and say where in the error that is about to be raised."""
+        if not isinstance(exc, Untrusted):
+            return
+        try:
+            await self._save_produced()
+        except HoldfastError as failure:
+            exc.add_note(f"what the attempt had produced could not be kept yet: {failure}")
+        exc.quarantined = tuple(self._quarantined)
+
+    async def _save_produced(self) -> None:
+        """To quarantine, each once. What can't be kept there stays remembered: the next step tries again."""
+        async with self._saving:
+            while self._produced:
+                item = self._produced[0]
+                where = await self._journal.quarantine(item.kind, item.payload)
+                self._quarantined.append(where)
+                with self._guard:
+                    self._produced = [each for each in self._produced if each is not item]
+
+    # Ending
+
+    def abort_nowait(self) -> None:
+        """No more writes after the one under way, if any; its end, or `dispose`, gives up the claim."""
+        self._end_wanted = True
+
+    async def abort(self) -> None:
+        """Give up the claim, after writes and releases under way; the handle stays readable. Idempotent."""
+        self.abort_nowait()
+        await finish(self._abort())
+
+    async def dispose(self) -> None:
+        """Abort, and close the handle. Idempotent; every step is tried, whatever the others did."""
+        self.abort_nowait()
+        await finish(self._dispose())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.dispose()
+
+    async def _dispose(self) -> None:
+        try:
+            await self._abort()
+        finally:
+            await self._journal.close()
+
+    async def _abort(self) -> None:
+        await self._wait_until_idle()
+        async with self._ending:
+            if self._phase is Phase.OVER:
+                return
+            try:
+                await self._save_produced()
+                if self._stopped is None:
+                    await self._journal.sync_anchor()
+            finally:
+                # From here a crash and a clean end are the same to whoever claims next.
+                self._phase, self._fence = Phase.OVER, None
+                if self._claim is not None:
+                    await self._claim.release()
+
+    async def _wait_until_idle(self) -> None:
+        with self._guard:
+            if not self._writing:
+                return
+            idle = asyncio.Event()
+            self._idle_waiters.append((asyncio.get_running_loop(), idle))
+        await idle.wait()

@@ -1,0 +1,95 @@
+"""
+A home's authority taken back at once: after a restore, and when a person says that the clock is right although the journal is ahead of it.
+
+Both are one commit to the home's journal, so a crash leaves all of it or none.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from holdfast.runtime.ledger.home_ledger import HomeLedger
+from holdfast.runtime.reports.types import iso
+from holdfast.session.authority.expiry import Moment
+from holdfast.session.home.authority import CLOCK, RESTORED, Authority, dropping, ended_authority, restored_authority
+from holdfast.session.home.events import AnyHomeEvent, ClockAccepted, GrantProposed, HomeState, TokenAdded
+
+Keep = Callable[[TokenAdded | GrantProposed], Awaitable[bool]]
+"""Asked for each: whether it goes on."""
+
+
+class DroppedToken(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    person: str
+    scopes: tuple[str, ...]
+
+
+class DroppedGrant(msgspec.Struct, frozen=True, kw_only=True):
+    grant: str
+    tool: str
+    scope: str
+    requester: str
+
+
+class Dropped(msgspec.Struct, frozen=True, kw_only=True):
+    """What the home does not let people do any more."""
+
+    tokens: tuple[DroppedToken, ...] = ()
+    grants: tuple[DroppedGrant, ...] = ()
+
+    @classmethod
+    def of(cls, authority: Authority, keep: set[str]) -> "Dropped":
+        return cls(
+            tokens=tuple(DroppedToken(name=each.name, person=each.person, scopes=each.scopes) for each in authority.tokens if each.name not in keep),
+            grants=tuple(
+                DroppedGrant(grant=each.grant, tool=each.tool, scope=each.scope, requester=each.requester)
+                for each in authority.grants
+                if each.grant not in keep
+            ),
+        )
+
+
+class ClockReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What accepting the clock did."""
+
+    clock: str
+    journal: str
+    dropped: Dropped
+
+
+async def drop_restored(home: HomeLedger, *, by: str, keep: Keep | None = None) -> Dropped:
+    """
+    After a backup was put back: what was revoked since it was made is not known to it, so everything goes that is not kept by name.
+
+    Nobody else has this home open yet: what is asked about is what is dropped.
+    """
+    every = restored_authority(await home.refresh())
+    kept: set[str] = set()
+    if keep is not None:
+        kept |= {each.name for each in every.tokens if await keep(each)}
+        kept |= {each.grant for each in every.grants if await keep(each)}
+    await home.choose_at_any_time(lambda state: dropping(state, restored_authority(state), by=by, reason=RESTORED, keep=kept))
+    return Dropped.of(every, kept)
+
+
+async def accept_clock(home: HomeLedger, clock_ms: int, *, by: str) -> ClockReport | None:
+    """
+    A person says that the clock is right. None where nothing disputes it.
+
+    There are two cases: the clock is far ahead of the journal (the home was not used for long), and its time is noted; or the journal is ahead of the clock, and
+    its times are believed no more, so everything with an end goes.
+    """
+    done: list[ClockReport] = []
+
+    def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
+        done.clear()
+        moment = Moment(clock_ms, state.time)
+        if not moment.is_ahead and not moment.is_disputed:
+            return ()
+        going = ended_authority(state) if moment.is_disputed else Authority()
+        done.append(ClockReport(clock=iso(clock_ms), journal=iso(state.time), dropped=Dropped.of(going, set())))
+        drops = dropping(state, going, by=by, reason=CLOCK) if moment.is_disputed else ()
+        return (ClockAccepted(clock=clock_ms, by=by), *drops)
+
+    await home.choose_at_any_time(choose)
+    return done[0] if done else None

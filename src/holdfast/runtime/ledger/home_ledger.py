@@ -1,0 +1,237 @@
+"""
+The home's own journal as this process knows it: grants, registry, tokens.
+
+A grant's life is GrantProposed here, ApprovalAnswered in the session, GrantActivated here. Only active ones count, so a crash between any two steps leaves either
+no grant, or an answer whose grant `_settle` can still activate: it is decided by what the session's journal says, and by nothing else.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from holdfast import limits
+from holdfast.errors import Fenced, HoldfastError, InDoubt, ReadOnly, Refused
+from holdfast.ids import ApprovalId, GrantId
+from holdfast.ports.clock import Clock
+from holdfast.ports.journal_store import Draft, Head, Journal, JournalStore, Record, Section
+from holdfast.ports.snapshots import KeepsSnapshots
+from holdfast.runtime.ledger.attempt import Attempt, nothing
+from holdfast.runtime.ledger.ledger import record_at
+from holdfast.runtime.reports.types import iso
+from holdfast.session.authority.approvals import SCOPES
+from holdfast.session.authority.expiry import Moment, is_over
+from holdfast.session.home.events import (
+    AnyHomeEvent,
+    GrantActivated,
+    GrantDropped,
+    GrantProposed,
+    GrantRevoked,
+    HomeState,
+    TimeNoted,
+    decode_home_event,
+    encode_home_event,
+)
+from holdfast.session.snapshots.home import decode_home_state
+from holdfast.session.state import SessionState
+
+_log = logging.getLogger("holdfast.home")
+_LOOK_AT_CLOCK_EVERY_MS = 60_000  # a process that commits all the time compares its clock with the home's time once a minute
+
+
+class HomeLedger:
+    """One per open home; opened at first use. Without a clock of its own it refuses no time."""
+
+    def __init__(self, store: JournalStore, clock: Clock | None = None) -> None:
+        self._store = store
+        self._clock = clock
+        # The clock when it was last compared with the home's time.
+        self._compared_at: int | None = None
+        self.state = HomeState()
+        self._attempt: Attempt | None = None
+        self._opening = asyncio.Lock()
+
+    async def _opened(self) -> Attempt:
+        """One attempt, however many ask at once: two would fold every record twice."""
+        async with self._opening:
+            if self._attempt is not None and isinstance(self._attempt.stopped, InDoubt | Fenced):
+                # Spent. A server stays: it opens the home anew and sees what became of it, as it does with a session.
+                spent, self._attempt = self._attempt, None
+                await spent.dispose()
+            if self._attempt is None:
+                journal = await self._store.home()
+                try:
+                    after = await self._start_from_snapshot(journal)
+                except BaseException:
+                    await journal.close()
+                    raise
+                self._attempt = await Attempt.acquire(journal, self._fold, after=after)
+            return self._attempt
+
+    async def _start_from_snapshot(self, journal: Journal) -> int:
+        """The fold so far, if one is kept that stands for a record of this very journal; returns that record's number. Else from nothing."""
+        kept = await journal.read_snapshot() if isinstance(journal, KeepsSnapshots) else None
+        state = await asyncio.to_thread(decode_home_state, kept.data) if kept is not None else None
+        if kept is None or state is None or await _head_of(journal, kept.head.seq) != kept.head:
+            self.state = HomeState()
+            return 0
+        self.state = state
+        return kept.head.seq
+
+    def _fold(self, record: Record) -> None:
+        _evolve(self.state, record)
+
+    async def refresh(self) -> HomeState:
+        try:
+            attempt = await self._opened()
+        except ReadOnly:
+            return await self._looked()
+        if not attempt.is_at_head():
+            await attempt.write(nothing)
+        return self.state
+
+    async def _looked(self) -> HomeState:
+        """Nobody can append where nothing can be written: what verifies is all there is. Whoever wants to write hears so."""
+        async with self._opening:
+            self.state = HomeState()
+            journal = await self._store.home()
+            try:
+                await journal.load(self._fold)
+            finally:
+                await journal.close()
+            return self.state
+
+    # --- time
+
+    def moment(self, clock_ms: int, *, session_at: int = 0) -> Moment:
+        """The present as ends are judged: by the clock, and by the newest times that this home's journal and, where it is at hand, a session's hold."""
+        return Moment(clock_ms, max(self.state.time, self.state.believed(session_at, clock=clock_ms)))
+
+    def decided_at(self, stamp: int, *, clock_ms: int) -> int:
+        """The time to decide by, where the next record of a session would carry `stamp`."""
+        return stamp if self.state.believed(stamp, clock=clock_ms) else max(clock_ms, self.state.time)
+
+    async def check_clock(self) -> None:
+        """Before something is journalled: refuse a clock that is far ahead, and note the time where the home's journal is a day behind it."""
+        if self._clock is None:
+            return
+        now, last = self._clock.now_ms(), self._compared_at
+        if last is not None and last <= now < last + _LOOK_AT_CLOCK_EVERY_MS:
+            return
+        state = await self.refresh()
+        _refuse_ahead(Moment(now, state.time))
+        if now - state.time > limits.TIME_NOTED_EVERY_SECONDS * 1000:
+            await self.note_time(now)
+        self._compared_at = now
+
+    async def note_time(self, clock_ms: int) -> None:
+        """So that a clock which is set back later revives nothing. A home that can't be written now, or a clock far ahead, is not noted."""
+
+        def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
+            now = clock_ms if self._clock is None else self._clock.now_ms()  # under the lock: a clock may be set while it is waited for
+            return (TimeNoted(clock=now),) if now > state.time else ()
+
+        try:
+            await self.choose(choose)
+        except HoldfastError as exc:
+            _log.warning("the time could not be noted in the home's journal (%s): %s", exc.code, exc.message)
+
+    # --- writing
+
+    async def append(self, *events: AnyHomeEvent) -> None:
+        await self.choose(lambda _: events)
+
+    async def choose(self, choose: Callable[[HomeState], Sequence[AnyHomeEvent]]) -> None:
+        """`choose` sees the home as it is under the lock. A clock far ahead of the home's journal is refused."""
+
+        def with_a_clock(state: HomeState) -> Sequence[AnyHomeEvent]:
+            if self._clock is not None:
+                _refuse_ahead(Moment(self._clock.now_ms(), state.time))
+            return choose(state)
+
+        await self.choose_at_any_time(with_a_clock)
+
+    async def choose_at_any_time(self, choose: Callable[[HomeState], Sequence[AnyHomeEvent]]) -> None:
+        """The same, whatever the clock says: for a person who decides about the clock, or about a home from a backup."""
+
+        def decide(section: Section) -> Sequence[Draft]:
+            ahead = self.state
+            if section.suffix:
+                ahead = self.state.copy()
+                for record in section.suffix:
+                    _evolve(ahead, record)
+            return [Draft(*encode_home_event(event)) for event in choose(ahead)]
+
+        await (await self._opened()).write(decide)
+
+    async def grants_of(self, requester: str | None, session: SessionState) -> tuple[GrantProposed, ...]:
+        """Active ones, as of now; empty for a turn that nobody asked for. What a crash left half made in this session is settled first."""
+        if requester is None:
+            return ()
+        state = await self.refresh()
+        await self._settle(session)
+        # Deciding compares with the clock and the session's newest time. A clock that went back is caught here, by the home's.
+        moment = self.moment(self._clock.now_ms() if self._clock is not None else state.time)
+        return tuple(grant for grant in state.grants.values() if grant.requester == requester and not is_over(grant.expires_at, moment))
+
+    async def revoke(self, grant: GrantId, *, by: str, may_all: bool) -> None:
+        def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
+            known = state.grants.get(grant)
+            if known is None:
+                raise Refused(f"there is no grant {grant}", code="unknown", hint="`holdfast grants list` shows them")
+            if not may_all and by not in (known.requester, known.granted_by):
+                names = " or ".join(dict.fromkeys(filter(None, (known.requester, known.granted_by))))
+                raise Refused(f"{by} may not revoke this grant", code="no_authority", hint=f"{names} or the home's owner may")
+            return (GrantRevoked(grant=grant, by=by),)
+
+        await self.choose(choose)
+
+    async def _settle(self, session: SessionState) -> None:
+        """Finish what a crash left between proposing and activating."""
+        for grant in list(self.state.proposed.values()):
+            if (grant.session, grant.instance) != (session.session, session.instance):
+                continue
+            if (decided := _decided(grant, session)) is not None:
+                await self.append(GrantActivated(grant=grant.grant) if decided else GrantDropped(grant=grant.grant))
+
+    async def close(self) -> None:
+        if self._attempt is not None:
+            await self._attempt.dispose()
+            self._attempt = None
+
+
+def _refuse_ahead(moment: Moment) -> None:
+    if moment.is_ahead:
+        days = (moment.clock - moment.journal) // 86_400_000
+        raise Refused(
+            f"the clock says {iso(moment.clock)}, {days} days after the newest record of this home ({iso(moment.journal)}); nothing was written",
+            code="clock_ahead",
+            hint="set the clock; or, if it is right, `holdfast doctor --accept-clock`",
+        )
+
+
+async def _head_of(journal: Journal, seq: int) -> Head | None:
+    found = await record_at(journal, seq)
+    return Head(found.seq, found.mac) if found is not None else None
+
+
+def _evolve(state: HomeState, record: Record) -> None:
+    if record.type != "tail_repaired":  # the store's own note; it says nothing about the home
+        state.evolve(decode_home_event(record.type, record.version, record.body), at=record.at)
+
+
+def _decided(grant: GrantProposed, state: SessionState) -> bool | None:
+    """True: its answer is journalled. False: it never will be. None: the prompt is still open."""
+    if (where := state.approvals.get(ApprovalId(grant.approval))) is not None:
+        call = state.open_call(where[0], where[1])
+        approval = call.approval if call is not None else None
+        if approval is not None and approval.asked.approval == grant.approval:
+            if (answer := approval.answer) is not None:
+                return _is_of(grant, answer.answer_id, answer.by, answer.option)
+            return None if approval.closed_as is None else False
+    settled = state.settled.get(grant.approval)
+    return settled is not None and _is_of(grant, settled.answer_id, settled.by, settled.option)
+
+
+def _is_of(grant: GrantProposed, answer_id: str | None, by: str | None, option: str | None) -> bool:
+    """Whether this very answer proposed it: somebody else's, or one for another scope, activates nothing."""
+    return (answer_id, by, SCOPES.get(option or "")) == (grant.answer, grant.granted_by, grant.scope)

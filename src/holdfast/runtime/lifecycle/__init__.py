@@ -1,0 +1,1 @@
+"""New instances of sessions and their end: unseal, fork, restore, import, export, delete, prune."""

@@ -1,0 +1,1 @@
+"""Recall for a turn, and the operator's view of memory."""

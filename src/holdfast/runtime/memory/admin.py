@@ -1,0 +1,143 @@
+"""
+Looking at memory from outside of a turn: list, show, forget, export. For people at the home; what a turn recalls is `memory/recall.py`.
+
+The home's owner sees every row, those that do not verify included, by their id and nothing else. Anybody else sees what is theirs: items that they are the person of.
+Whose they are is compared byte for byte; what is somebody else's is as if it were not there.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from holdfast.errors import Busy, Refused, Unusable
+from holdfast.ids import SessionId
+from holdfast.ports.memory import CannotRecall, Memory, MemoryRow
+from holdfast.runtime.reports.types import iso
+from holdfast.runtime.service import Service
+from holdfast.secrecy import Secrecy, secrecy_of
+
+_PAGE = 500
+
+
+class MemoryReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One remembered thing; of a row that does not verify only the id is told, since nothing else in it can be believed."""
+
+    id: str
+    verifies: bool
+    text: str | None = None
+    audience: str | None = None
+    boundary: str | None = None
+    person: str | None = None
+    tainted: bool | None = None
+    authenticity: str | None = None
+    kind: str | None = None
+    session: str | None = None
+    instance: str | None = None
+    turn: str | None = None
+    call: str | None = None
+    created_at: str | None = None
+
+
+class MemoryList(msgspec.Struct, frozen=True, kw_only=True):
+    memory: tuple[MemoryReport, ...]
+    next: str | None  # `--after` for what follows; None: there is no more
+
+
+async def memory_list(
+    service: Service, *, person: str | None, session: SessionId | None = None, limit: int = 100, after: str | None = None
+) -> MemoryList:
+    """Oldest first. `person` None sees everything: the home's owner at the home itself."""
+    found: list[MemoryReport] = []
+    async for report in memory_items(service, person=person, session=session, after=after):
+        if len(found) == limit:
+            return MemoryList(memory=tuple(found), next=found[-1].id)
+        found.append(report)
+    return MemoryList(memory=tuple(found), next=None)
+
+
+async def memory_items(
+    service: Service, *, person: str | None, session: SessionId | None = None, after: str | None = None
+) -> AsyncIterator[MemoryReport]:
+    memory, secrecy = _memory(service), secrecy_of(service.world.secrets)
+    while True:
+        rows = await asyncio.to_thread(_page, memory, after)
+        for row in rows:
+            if _sees(row, person) and (session is None or (row.item is not None and row.item.session == session)):
+                yield _report(row, secrecy)
+        if len(rows) < _PAGE:
+            return
+        after = rows[-1].id
+
+
+async def memory_item(service: Service, name: str, *, person: str | None) -> MemoryReport:
+    return _report(await asyncio.to_thread(_row, _memory(service), name, person), secrecy_of(service.world.secrets))
+
+
+async def forget_memory(service: Service, name: str, *, person: str | None) -> None:
+    """Durable on return. What the journals of sessions say about it stays in them."""
+    memory = _memory(service)
+    await asyncio.to_thread(_row, memory, name, person)
+    if not await asyncio.to_thread(memory.forget, name):
+        raise _unknown(name)
+
+
+def _memory(service: Service) -> Memory:
+    if service.world.memory is None:
+        raise Unusable("this home has no memory", hint="it is in homes of files")
+    return service.world.memory
+
+
+def _page(memory: Memory, after: str | None) -> list[MemoryRow]:
+    try:
+        return list(memory.rows(after=after, limit=_PAGE))
+    except CannotRecall as exc:
+        raise _not_now(exc) from exc
+
+
+def _row(memory: Memory, name: str, person: str | None) -> MemoryRow:
+    """The row of that id, if the person may see it. Whether one lies there that does not verify is told to the owner alone."""
+    try:
+        item = memory.get(name)
+        row = MemoryRow(name, item)
+        if item is None and not (person is None and any(each.id == name for each in memory.rows())):
+            raise _unknown(name)
+    except CannotRecall as exc:
+        raise _not_now(exc) from exc
+    if not _sees(row, person):
+        raise _unknown(name)
+    return row
+
+
+def _sees(row: MemoryRow, person: str | None) -> bool:
+    return person is None or (row.item is not None and row.item.person == person)
+
+
+def _not_now(exc: CannotRecall) -> Busy:
+    return Busy(f"memory can't be looked at: {exc}", code="io", hint="`holdfast doctor` looks for the reason")
+
+
+def _unknown(name: str) -> Refused:
+    return Refused(f"there is no memory {name}", code="unknown", hint="`holdfast memory list` shows what there is")
+
+
+def _report(row: MemoryRow, secrecy: Secrecy) -> MemoryReport:
+    item = row.item
+    if item is None:
+        return MemoryReport(id=row.id, verifies=False)
+    return MemoryReport(
+        id=item.id,
+        verifies=True,
+        text=secrecy.hidden(item.text),
+        audience=item.audience,
+        boundary=item.boundary,
+        person=item.person,
+        tainted=item.tainted,
+        authenticity=item.authenticity,
+        kind=item.kind,
+        session=item.session,
+        instance=item.instance,
+        turn=item.turn,
+        call=item.call,
+        created_at=iso(item.created_at),
+    )

@@ -1,0 +1,77 @@
+"""
+Recall for a turn: once, before its first model call, under the context that its journal holds.
+
+Outside of any lock, in a thread, bounded in time; whatever hinders it is noted with the turn, which goes on without. What is found becomes part of the same commit
+as the first model call, so it costs no sync of its own, and a crash leaves both or neither.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from holdfast import limits
+from holdfast.ids import TurnId
+from holdfast.ports.memory import CannotRecall, Found
+from holdfast.runtime.context import World
+from holdfast.secrecy import secrecy_of
+from holdfast.session.authority.context import LostContext, TurnContext
+from holdfast.session.commands import RecordRecall
+from holdfast.session.events import InputKind
+from holdfast.session.features.jobs.decide import OUTPUT_FOLLOWS
+from holdfast.session.features.memory.items import MemoryItem, circle_of, may_see, query_words, recall_is_owed, within_bounds
+from holdfast.session.state import SessionState, Turn
+from holdfast.session.view.messages import NoteMessage, UserMessage
+
+_THREADS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="holdfast-recall")
+_PATIENCE = 2.0  # times the store's own bound: a disk that does not answer at all is not waited for
+
+
+def remembers(world: World) -> bool:
+    """Whether a turn has to ask memory at all; where nothing was ever remembered, a message is taken in and begun in one commit."""
+    return world.memory is not None and world.recall_seconds > 0 and not world.memory.is_empty()
+
+
+async def recall_for_open(world: World, state: SessionState, turn: Turn) -> tuple[RecordRecall, ...]:
+    """For a turn whose beginning is durable already: after a crash, or because others' records came between."""
+    if not recall_is_owed(turn):
+        return ()
+    texts = [message.text for message in turn.own if isinstance(message, UserMessage | NoteMessage)]
+    return await recall_for(world, state, turn.turn, turn.context, turn.kind, texts)
+
+
+async def recall_for(
+    world: World, state: SessionState, turn: TurnId, context: TurnContext | LostContext, kind: InputKind, texts: Sequence[str]
+) -> tuple[RecordRecall, ...]:
+    """What to commit with the first model call; nothing when there is nothing to say."""
+    memory, circle = world.memory, circle_of(context, state.readers)
+    words = query_words("\n".join(_asking(kind, text) for text in texts))
+    if memory is None or circle is None or not words or not remembers(world):
+        return ()
+
+    def find() -> Found:
+        return memory.find(words, circle, limit=2 * limits.MEMORY_RECALLED_MAX, seconds=world.recall_seconds)
+
+    degraded: str | None = None
+    items: tuple[MemoryItem, ...] = ()
+    try:
+        async with asyncio.timeout(world.recall_seconds * _PATIENCE):
+            found = await asyncio.get_running_loop().run_in_executor(_THREADS, find)
+    except CannotRecall as exc:
+        degraded = str(exc)
+    except TimeoutError:
+        degraded = "it took too long"
+    else:
+        items = within_bounds(item for item in found.items if may_see(item, circle))
+        degraded = f"{found.unverified} of what was found does not verify" if found.unverified else None
+    if not items and degraded is None:
+        return ()
+    secrecy = secrecy_of(world.secrets)
+    shown = tuple(msgspec.structs.replace(item, text=secrecy.hidden(item.text)) for item in items)
+    return (RecordRecall(turn=turn, items=shown, degraded=secrecy.hidden(degraded) if degraded else None),)
+
+
+def _asking(kind: InputKind, text: str) -> str:
+    """What of a message memory is asked by. Of a job's report, which call it was; never its output, which is nobody's word."""
+    return text.partition(OUTPUT_FOLLOWS)[0] if kind == "job" else text

@@ -1,0 +1,48 @@
+"""
+Known secrets on their way through the runtime (S1).
+
+Text that a person or a client sends is refused, so that they know. Text that a model or a tool produced is hidden. A call whose arguments hold a secret
+does not run. `holdfast.secrecy` finds them; the journal's own check (`check_draft`) refuses a record that any of these ways missed.
+"""
+
+import msgspec
+
+from holdfast.errors import Refused
+from holdfast.runtime.context import World
+from holdfast.secrecy import Secrecy, secrecy_of
+from holdfast.session.codec import decode, encode
+from holdfast.session.events import SessionEvent
+from holdfast.session.view.messages import ModelAnswer
+
+_WITHOUT = "send it again without the secret; revoke the secret if others saw it"
+
+
+def refuse_secrets(world: World, *texts: str | None, what: str = "message") -> None:
+    """Raise Refused if one of the texts, which a person or a client sent, holds a known secret."""
+    secrecy = secrecy_of(world.secrets)
+    if any(secrecy.holds(text) for text in texts if text):
+        raise Refused(f"the {what} holds a known secret, and was not kept", code="secret", hint=_WITHOUT)
+
+
+def hidden_event(secrecy: Secrecy, event: SessionEvent) -> SessionEvent:
+    """An event of another journal or file as it may be kept here: it may be older than what is known by now."""
+    name, version, body = encode(event)
+    return decode(name, version, secrecy.hidden_json(body)) if secrecy.holds(body) else event
+
+
+def hidden_answer(secrecy: Secrecy, answer: ModelAnswer) -> tuple[ModelAnswer, frozenset[int]]:
+    """The answer as it may be kept, and the indexes of calls that held a secret: those may not run."""
+    written = msgspec.json.encode(answer)
+    if not secrecy.holds(written):
+        return answer, frozenset()
+    refused = frozenset(index for index, call in enumerate(answer.calls) if secrecy.holds(msgspec.json.encode(call)))
+    calls = tuple(
+        msgspec.structs.replace(
+            call,
+            tool=secrecy.hidden(call.tool),
+            arguments=secrecy.hidden(call.arguments),
+            provider_id=secrecy.hidden(call.provider_id) if call.provider_id else call.provider_id,
+        )
+        for call in answer.calls
+    )
+    return msgspec.structs.replace(answer, text=secrecy.hidden(answer.text), calls=calls, blob=None, blob_adapter=None), refused

@@ -1,0 +1,187 @@
+"""
+Reminders as the runtime sees them: setting and cancelling by a command or a tool's call, and firing what is due.
+
+Everything is decided under the write lock, on the journal; here are only the look at the clock and at the time zones, and the words for whoever asked.
+"""
+
+import logging
+from datetime import tzinfo
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.errors import Refused, Unusable
+from holdfast.ids import CallId, ReminderId, SessionId, TurnId, reminder_id
+from holdfast.ports.journal_store import Check
+from holdfast.ports.tools import OnOutput, ProcessFacts, ToolReturned
+from holdfast.runtime.context import World
+from holdfast.runtime.ledger.ledger import Ledger
+from holdfast.runtime.reports.types import ReminderReport, iso, reminder_report
+from holdfast.session.authority.context import MessageSource, TurnContext, Workspace
+from holdfast.session.commands import CancelReminder, FireReminders, SetReminder
+from holdfast.session.features.reminders.decide import is_due
+from holdfast.session.features.reminders.evolve import circle_of
+from holdfast.session.features.reminders.parse import read_schedule
+from holdfast.session.features.reminders.schedule import Cron, Schedule
+from holdfast.session.state import SessionState
+
+_log = logging.getLogger("holdfast.reminding")
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A reminder as it is wished for: the arguments of the tool, and the options of the command."""
+
+    text: str
+    at: str | None = None
+    every: str | None = None
+    cron: str | None = None
+    time_zone: str | None = None
+    may_prompt: bool = False
+
+
+class When(NamedTuple):
+    schedule: Schedule
+    zone: tzinfo | None
+
+
+def when_of(world: World, wanted: Wanted) -> When:
+    """Read before anything is made: a slip in it leaves nothing behind."""
+    schedule = read_schedule(
+        at=wanted.at, every=wanted.every, cron=wanted.cron, time_zone=wanted.time_zone, find_zone=world.zones, now=world.clock.now_ms()
+    )
+    return When(schedule, world.zones(schedule.time_zone) if isinstance(schedule, Cron) else None)
+
+
+# --- firing
+
+
+def has_due(state: SessionState, now: int) -> bool:
+    return any(is_due(each, now) for each in state.reminders.values())
+
+
+def firing(world: World, state: SessionState) -> FireReminders:
+    """With the zones of all that stand; one that this system lacks is left for a process that has it, and said."""
+    zones: dict[str, tzinfo] = {}
+    for each in state.reminders.values():
+        if isinstance(each.schedule, Cron) and each.schedule.time_zone not in zones:
+            try:
+                zones[each.schedule.time_zone] = world.zones(each.schedule.time_zone)
+            except Unusable as exc:
+                _log.warning("%s: the reminder %s waits: %s", state.session, each.reminder, exc.message)
+    return FireReminders(zones=zones)
+
+
+async def fire_due(world: World, ledger: Ledger) -> bool:
+    """
+    Turn what is due into inputs, and say whether anything was.
+
+    Commit point: before it nothing has happened, and whoever looks next finds the same due; after it the inputs are owed like any other.
+    """
+    if not has_due(ledger.state, world.clock.now_ms()):
+        return False
+    outcome = await ledger.commit(firing(world, ledger.state), check=Check.FENCE)
+    return bool(outcome.events)
+
+
+# --- setting and cancelling by a command
+
+
+async def set_by_source(
+    world: World, ledger: Ledger, wanted: Wanted, when: When, *, source: MessageSource, agent: str, model: str, workspace: Workspace | None
+) -> ReminderReport:
+    command = SetReminder(
+        reminder=reminder_id(ledger.instance, world.random_bytes(16).hex()),
+        text=wanted.text,
+        schedule=when.schedule,
+        zone=when.zone,
+        may_prompt=wanted.may_prompt,
+        source=source,
+        workspace=workspace,
+        agent=agent,
+        model=model,
+    )
+    outcome = await ledger.commit(command, check=Check.FENCE)
+    made = outcome.of(command)
+    return reminder_report(ledger.session, ledger.instance, ledger.state.reminders[made.reminder])
+
+
+def reports_of(session: SessionId, state: SessionState, circle: tuple[str, str] | None = None) -> tuple[ReminderReport, ...]:
+    """Those that stand, the next one first; with a circle, those alone that are there for a turn of it."""
+    standing = sorted(state.reminders.values(), key=lambda each: (each.next_at, each.reminder))
+    return tuple(reminder_report(session, state.instance, each) for each in standing if circle in (None, circle_of(each)))
+
+
+# --- the tools
+
+
+class ReminderWork:
+    """A prepared call of one of the three tools: what it does is an append to its own session. See `holdfast.ports.tools.Prepared`."""
+
+    process: ProcessFacts | None = None
+
+    def __init__(self, world: World, ledger: Ledger, turn: TurnId, call: CallId, tool: str, arguments: str) -> None:
+        self._world = world
+        self._ledger = ledger
+        self._turn = turn
+        self._call = call
+        self._tool = tool
+        self._arguments = arguments
+
+    async def go(self, *, timeout_seconds: float, on_output: OnOutput) -> ToolReturned:
+        del timeout_seconds  # one append; the lock has its own bound
+        try:
+            text = await self._work()
+        except (Refused, Unusable) as exc:
+            return ToolReturned(outcome="error", text=exc.message + (f" ({exc.hint})" if exc.hint else ""))
+        on_output(text.encode())
+        return ToolReturned(outcome="ok", text=text)
+
+    async def abandon(self) -> None:
+        """Nothing was begun."""
+
+    async def _work(self) -> str:
+        match self._tool:
+            case "set_reminder":
+                return await self._set(msgspec.json.decode(self._arguments, type=Wanted))
+            case "cancel_reminder":
+                return await self._cancel(msgspec.json.decode(self._arguments, type=_Named).reminder)
+            case _:
+                return self._listed()
+
+    async def _set(self, wanted: Wanted) -> str:
+        when = when_of(self._world, wanted)
+        command = SetReminder(
+            reminder=reminder_id(self._ledger.instance, self._call),
+            text=wanted.text,
+            schedule=when.schedule,
+            zone=when.zone,
+            may_prompt=wanted.may_prompt,
+            turn=self._turn,
+            call=self._call,
+        )
+        # A crash before this leaves nothing, and the call is run again; after it the call is run again too, and finds it set.
+        outcome = await self._ledger.drive(command, check=Check.FENCE)
+        made = outcome.of(command)
+        return f"{made.reminder} is set" + (f"; it is due at {iso(made.next_at)}" if made.next_at is not None else ", and has fired since")
+
+    async def _cancel(self, reminder: str) -> str:
+        context = self._context()
+        circle = (context.audience.value, context.boundary)
+        command = CancelReminder(reminder=ReminderId(reminder), by=context.requester or "", circle=circle)
+        outcome = await self._ledger.drive(command, check=Check.FENCE)
+        return f"{reminder} {outcome.of(command)}"
+
+    def _listed(self) -> str:
+        context = self._context()
+        found = reports_of(self._ledger.session, self._ledger.state, (context.audience.value, context.boundary))
+        return "\n".join(f"{each.id}  next {each.next_at}  {each.when}  by {each.by}: {each.text}" for each in found) or "no reminders stand here"
+
+    def _context(self) -> TurnContext:
+        turn = self._ledger.state.turns.get(self._turn)
+        if turn is None or not isinstance(turn.context, TurnContext):
+            raise Refused("the turn's authority can't be restored, so nothing is there for it", code="no_authority")
+        return turn.context
+
+
+class _Named(msgspec.Struct):
+    reminder: str

@@ -1,0 +1,1 @@
+"""The values that people and programs are shown, computed from state and journal."""

@@ -1,0 +1,69 @@
+"""
+Every prompt that a session ever made, with what came of it: from its journal, since the state knows of those alone that are open or were settled lately.
+
+Nothing is driven and nothing written; only what tells of prompts is folded, in one pass.
+"""
+
+import msgspec
+
+from holdfast.ids import ApprovalId, InstanceId, SessionId, TurnId
+from holdfast.ports.journal_store import Record
+from holdfast.runtime.context import World
+from holdfast.runtime.reports.types import ApprovalReport, approval_report
+from holdfast.session.authority.context import TurnContext
+from holdfast.session.authority.restore import restore
+from holdfast.session.codec import decode
+from holdfast.session.events import ApprovalAnswered, ApprovalClosed, ApprovalRequested, DelegateOf, InputAccepted, SessionBorn
+from holdfast.session.state import Approval
+from holdfast.session.turn_ids import turn_id_of
+
+_TOLD = frozenset({"session_born", "input_accepted", "approval_requested", "approval_answered", "approval_closed"})
+
+
+async def prompts_ever(world: World, session: SessionId) -> dict[ApprovalId, ApprovalReport]:
+    journal = await world.store.open(session)
+    story = _Story(session, journal.instance, world.now_ms())
+    try:
+        await journal.load(story.fold)
+    finally:
+        await journal.close()
+    return story.reports()
+
+
+class _Story:
+    """Folds just what is needed to tell of prompts."""
+
+    def __init__(self, session: SessionId, instance: InstanceId, now: int) -> None:
+        self._now = now
+        self._session = session
+        self._instance = instance
+        self._contexts: dict[TurnId, TurnContext] = {}
+        self._approvals: dict[ApprovalId, Approval] = {}
+        self._parent: DelegateOf | None = None
+
+    def fold(self, record: Record) -> None:
+        if record.type not in _TOLD:
+            return
+        event = decode(record.type, record.version, record.body, seq=record.seq)
+        match event:
+            case SessionBorn():
+                self._parent = event.parent
+            case InputAccepted():
+                context = restore(event.context, session=self._session, instance=self._instance)
+                if isinstance(context, TurnContext):
+                    self._contexts[turn_id_of(event.input)] = context
+            case ApprovalRequested(approval=name):
+                self._approvals[name] = Approval(asked=event, requested_at=record.at)
+            case ApprovalAnswered(approval=name):
+                self._approvals[name] = msgspec.structs.replace(self._approvals[name], answer=event)
+            case ApprovalClosed(approval=name, closed_as=closed_as):
+                self._approvals[name] = msgspec.structs.replace(self._approvals[name], closed_as=closed_as)
+            case _:
+                pass
+
+    def reports(self) -> dict[ApprovalId, ApprovalReport]:
+        return {name: self._report(each) for name, each in self._approvals.items()}
+
+    def _report(self, approval_: Approval) -> ApprovalReport:
+        context = self._contexts.get(approval_.asked.turn)
+        return approval_report(self._session, self._instance, None, approval_, context=context, parent=self._parent, now=self._now)

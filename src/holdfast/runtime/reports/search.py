@@ -1,0 +1,167 @@
+"""
+Search: bring the words up to the journals, find, and show each hit only to who may see the circle it was said in.
+
+Nothing is added while turns run: whoever searches reads what came since the last search, so a crash between an append and a search forgets nothing.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.errors import HoldfastError, Refused, Unusable
+from holdfast.ids import InstanceId, SessionId, TurnId
+from holdfast.ports.journal_store import Record
+from holdfast.ports.search import Said, Search
+from holdfast.runtime.reports.listing import readers_of
+from holdfast.runtime.reports.types import iso
+from holdfast.runtime.service import Service
+from holdfast.session.authority.context import TurnContext
+from holdfast.session.authority.restore import restore
+from holdfast.session.codec import decode
+from holdfast.session.events import InputAccepted, TurnEnded, TurnImported
+from holdfast.session.state import Reader
+from holdfast.session.view.messages import AssistantMessage, UserMessage
+
+WORDS_MAX = 16
+SNIPPET_CHARS = 160
+_TOLD = frozenset({"input_accepted", "turn_ended", "turn_imported"})
+
+
+class HitReport(msgspec.Struct, frozen=True, kw_only=True):
+    session: SessionId
+    turn: TurnId
+    seq: int
+    at: str
+    kind: str
+    who: str | None
+    snippet: str
+
+
+class SearchReport(msgspec.Struct, frozen=True, kw_only=True):
+    hits: tuple[HitReport, ...]
+    next: str | None  # `--after` for what follows; None: there is no more
+
+
+async def search(service: Service, text: str, *, person: str | None, limit: int = 20, after: str | None = None) -> SearchReport:
+    """Pieces that hold all the words, the newest first. `person` None sees everything: the home's owner at the home itself."""
+    found = service.world.search
+    words = text.split()[:WORDS_MAX]
+    if found is None:
+        raise Unusable("this home has no search", hint="it is in homes of files")
+    if not words:
+        raise Refused("search for at least one word", code="malformed", hint="name words that were said")
+    await _catch_up(service, found)
+    sees = _Sight(service, person)
+    hits: list[HitReport] = []
+    cursor = after
+    while True:
+        page = found.find(words, limit=limit, after=cursor)
+        for hit in page:
+            if len(hits) == limit:
+                return SearchReport(hits=tuple(hits), next=cursor)
+            cursor = hit.cursor
+            if await sees.sees(hit.said):
+                hits.append(_report(hit.said, words))
+        if len(page) < limit:
+            return SearchReport(hits=tuple(hits), next=None)
+
+
+class _Sight:
+    """Whether one person may see what was said: they take part in that session, in the very circle. Looked up once per session."""
+
+    def __init__(self, service: Service, person: str | None) -> None:
+        self._service = service
+        self._person = person
+        self._readers: dict[SessionId, frozenset[Reader]] = {}
+
+    async def sees(self, said: Said) -> bool:
+        if self._person is None:
+            return True
+        if said.session not in self._readers:
+            try:
+                self._readers[said.session] = frozenset(await readers_of(self._service.shelf, said.session))
+            except HoldfastError:
+                self._readers[said.session] = frozenset()
+        return bool(said.boundary) and Reader(self._person, said.audience, said.boundary) in self._readers[said.session]
+
+
+async def _catch_up(service: Service, found: Search) -> None:
+    known = found.through()
+    heads = await service.world.store.heads()
+    for session, instance, seq in heads:
+        life, through = known.get(session, (None, 0))
+        if life == instance and through >= seq:
+            continue
+        try:
+            await _add(service, found, session, after=through if life == instance else 0)
+        except HoldfastError:
+            continue  # sealed or unreadable: what verified before is still found
+    living = {session for session, _, _ in heads}
+    for session in known:
+        if session not in living:
+            found.forget(session)
+
+
+async def _add(service: Service, found: Search, session: SessionId, *, after: int) -> None:
+    journal = await service.world.store.open(session)
+    reader = _Reading(session, journal.instance, lambda turn: found.turn_circle(session, turn))
+    try:
+        head = await journal.load(reader.fold, after=after)
+    finally:
+        await journal.close()
+    found.add(session, journal.instance, head.seq, reader.said)
+
+
+class _Reading:
+    """Folds just what people and models said, with the circle of its turn."""
+
+    def __init__(self, session: SessionId, instance: InstanceId, known: Callable[[TurnId], tuple[str, str] | None]) -> None:
+        self._session, self._instance, self._known = session, instance, known
+        self._circles: dict[TurnId, tuple[str, str]] = {}
+        self.said: list[Said] = []
+
+    def fold(self, record: Record) -> None:
+        if record.type not in _TOLD:
+            return
+        match decode(record.type, record.version, record.body, seq=record.seq):
+            case InputAccepted() as accepted:
+                context = restore(accepted.context, session=self._session, instance=self._instance)
+                circle = (context.audience.value, context.boundary) if isinstance(context, TurnContext) else ("", "")
+                self._circles[accepted.turn] = circle
+                who = context.requester if isinstance(context, TurnContext) and accepted.kind != "delegate" else None
+                self._say(record, accepted.turn, "request", who, accepted.text)
+            case TurnEnded(turn=turn, reply=str() as reply):
+                self._say(record, turn, "reply", None, reply)
+            case TurnImported() as imported:
+                text = "\n".join(each.text for each in imported.messages if isinstance(each, UserMessage | AssistantMessage))
+                self._say(record, imported.turn, "imported", None, text)
+            case _:
+                pass
+
+    def _say(self, record: Record, turn: TurnId, kind: str, who: str | None, text: str) -> None:
+        if not text.strip():
+            return
+        audience, boundary = self._circles.get(turn) or self._known(turn) or ("", "")
+        self.said.append(
+            Said(
+                session=self._session,
+                instance=self._instance,
+                turn=turn,
+                seq=record.seq,
+                at=record.at,
+                kind=kind,
+                who=who,
+                audience=audience,
+                boundary=boundary,
+                text=text,
+            )
+        )
+
+
+def _report(said: Said, words: list[str]) -> HitReport:
+    one_line = " ".join(said.text.split())
+    lower = one_line.lower()
+    place = min((at for word in words if (at := lower.find(word.lower())) >= 0), default=0)
+    start = max(0, place - SNIPPET_CHARS // 3)
+    snippet = ("..." if start else "") + one_line[start : start + SNIPPET_CHARS] + ("..." if start + SNIPPET_CHARS < len(one_line) else "")
+    return HitReport(session=said.session, turn=said.turn, seq=said.seq, at=iso(said.at), kind=said.kind, who=said.who, snippet=snippet)

@@ -1,0 +1,1 @@
+"""Live text and records for followers. Hints are never history."""

@@ -1,0 +1,1 @@
+"""One module per verb that commits. Verbs may use `drive`; `drive` never uses verbs."""

@@ -1,0 +1,1 @@
+"""Who asked, what policy says, and what an approval is bound to."""

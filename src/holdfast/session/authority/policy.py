@@ -1,0 +1,244 @@
+"""
+Whether a call may run, must ask, or is denied: in one fixed order, from the turn's journalled context and the policy of now.
+
+The order: audience profile, hard deny, mode deny, in-doubt twin, grants, mode auto, ask. The same function decides when a call is made and again
+right before it starts, so that later tightening applies, and later widening does not (the second time only what was allowed or approved is looked at).
+A grant is judged by the rule of now as well: see `authority/grants.py`.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from holdfast import limits
+from holdfast.ids import CallId
+from holdfast.session.authority.context import Audience, TurnContext
+from holdfast.session.authority.grants import SCOPES_OF, Remember, Terms, covers, flaw_of
+from holdfast.session.authority.plan import Binding, ToolDefinition, is_contained
+from holdfast.session.home.events import GrantProposed
+
+Mode = Literal["auto", "ask", "deny"]
+Way = Literal["script", "terminal", "page", "channels"]
+"""How an answer came: from a program or without a terminal, from a person's terminal, from the gateway's page, from a channel."""
+WAYS: tuple[Way, ...] = ("script", "terminal", "page", "channels")
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """What settings say of one tool in one audience. `approvers`: None names nobody (the requester answers); empty names nobody who could."""
+
+    mode: Mode
+    approvers: tuple[str, ...] | None = None
+    requester_may_answer: bool | None = None
+    expires_after_seconds: int | None = None
+    remember: Remember | None = None
+    """None: `never` where the rule chooses who answers, else `any`."""
+
+    @property
+    def remembers(self) -> Remember:
+        """
+        How far an answer under this rule may be remembered.
+
+        >>> Rule(mode="ask").remembers, Rule(mode="ask", approvers=("bob",)).remembers
+        ('any', 'never')
+        """
+        if self.remember is not None:
+            return self.remember
+        chosen = self.approvers is not None or self.requester_may_answer is False
+        return "never" if chosen else "any"
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that decide. `rules` is by audience, then by tool name or `*`."""
+
+    rules: Mapping[Audience, Mapping[str, Rule]] = {}
+    on_message: Literal["supersede", "wait"] = "supersede"
+    expires_after_seconds: int = limits.APPROVAL_EXPIRES_AFTER_SECONDS
+    prompts_per_turn_max: int = limits.PROMPTS_PER_TURN_MAX
+    turn_model_calls_max: int = limits.MODEL_CALLS_PER_TURN_MAX
+    turn_tool_calls_max: int = limits.TOOL_CALLS_PER_TURN_MAX
+    turn_tokens_max: int | None = None
+    turn_cost_microusd_max: int | None = None
+    session_jobs_max: int = limits.JOBS_PER_SESSION_MAX
+    home_jobs_max: int = limits.JOBS_PER_HOME_MAX
+    job_seconds: float = limits.JOB_SECONDS
+    consent: tuple[Way, ...] = WAYS
+    remember_for_seconds: int = limits.GRANT_EXPIRES_AFTER_SECONDS
+    people: Mapping[str, Mapping[str, str]] = {}
+    """Whom settings know, by name: identity by channel. A grant counts only for the people it was made by and for."""
+
+    def rule(self, audience: Audience, tool: str) -> Rule | None:
+        rules = self.rules.get(audience)
+        return None if rules is None else rules.get(tool) or rules.get("*")
+
+
+class Looked(msgspec.Struct, frozen=True, kw_only=True):
+    """What an adapter's look at one call found: what would run, or why it can't."""
+
+    call: CallId
+    definition: ToolDefinition | None = None
+    arguments: str | None = None
+    binding: Binding | None = None
+    background: bool = False  # it would go on as a job
+    problem: tuple[str, str] | None = None
+    """(code, text for the model): unknown tool, invalid arguments, cannot bind, hard deny. Beside the latter two the tool is known, and the arguments."""
+
+
+class Allow(msgspec.Struct, frozen=True):
+    by: str  # "policy" or a grant's id
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    may_answer: tuple[str, ...]
+    reason: str
+    rule: str  # what decided: part of the plan
+    expires_after_seconds: int
+    in_doubt_twin: bool = False
+    remember: Remember = "never"
+
+
+class Deny(msgspec.Struct, frozen=True):
+    code: str
+    text: str
+
+
+Verdict = Allow | Ask | Deny
+
+
+def judge(
+    *,
+    context: TurnContext,
+    definition: ToolDefinition,
+    arguments: str,
+    binding: Binding,
+    policy: Policy,
+    grants: Iterable[GrantProposed],
+    in_doubt_twin: bool,
+    now: int,
+) -> Verdict:
+    """Decide one call. Hard denials of the adapter (the Holdfast home, secrets) never get here: they are problems of the look."""
+    settled = policy.rule(context.audience, definition.name)
+    rule = rule_for(context, definition, binding, policy)
+    if rule.mode == "deny" and settled is None and context.requester is None and definition.default_mode == "ask":
+        return Deny("approval_unattended", f"{definition.name} needs an approval, and nobody is known to have asked for it")
+    if rule.mode == "deny":
+        return Deny("denied_by_policy", f"{definition.name} is not allowed for the audience {context.audience.value}")
+    question = definition.kind == "question"  # it always asks, and nothing of it is remembered
+    if not in_doubt_twin and not question and context.requester is not None:
+        terms = terms_of(rule, context.requester, policy, now=now)
+        for grant in grants:
+            if flaw_of(grant, terms) is None and covers(grant, context=context, definition=definition, arguments=arguments, binding=binding):
+                return Allow(grant.grant)
+    outside = binding.reach == "outside"
+    if rule.mode == "auto" and is_contained(binding) and not (question or outside or binding.network or in_doubt_twin):
+        return Allow("policy")
+    answerers = may_answer(context, rule)
+    if not answerers:
+        return Deny("approval_unattended", f"{definition.name} needs an approval, and nobody may give it here")
+    return Ask(
+        may_answer=answerers,
+        reason=_reason(definition, binding, in_doubt_twin=in_doubt_twin),
+        rule=f"{context.audience.value}:{rule.mode}",
+        expires_after_seconds=rule.expires_after_seconds or policy.expires_after_seconds,
+        in_doubt_twin=in_doubt_twin,
+        remember=rule.remembers,
+    )
+
+
+def rule_for(context: TurnContext, definition: ToolDefinition, binding: Binding, policy: Policy) -> Rule:
+    """The rule that decides this call: from settings, else the audience's profile."""
+    return policy.rule(context.audience, definition.name) or _profile_rule(context.audience, definition, binding)
+
+
+def terms_of(rule: Rule, requester: str, policy: Policy, *, now: int) -> Terms:
+    """What the rule of now lets a grant for this requester rest on."""
+    return Terms(
+        givers=() if rule.mode == "deny" else entitled(requester, rule),
+        scopes=SCOPES_OF[rule.remembers],
+        seconds=policy.remember_for_seconds,
+        people=policy.people,
+        now=now,
+    )
+
+
+def denied_unseen(context: TurnContext, looked: Looked, policy: Policy) -> Deny | None:
+    """
+    Of a call that can't be bound: whether it would be denied whatever it is bound to.
+
+    That is said first: whoever may not use a tool is not told by it what is there and what is not.
+    """
+    if looked.definition is None or looked.problem is None or looked.problem[0] != "cannot_bind":
+        return None
+    unseen = Binding(display="")
+    verdict = judge(
+        context=context,
+        definition=looked.definition,
+        arguments=looked.arguments or "",
+        binding=unseen,
+        policy=policy,
+        grants=(),
+        in_doubt_twin=False,
+        now=0,  # no grant is looked at
+    )
+    return verdict if isinstance(verdict, Deny) else None
+
+
+def _profile_rule(audience: Audience, definition: ToolDefinition, binding: Binding) -> Rule:
+    """Where settings say nothing: PERSONAL may look and asks for the rest; TEAM may look; PUBLIC may call what is made for it."""
+    if Audience(definition.audience).narrowness > audience.narrowness:
+        return Rule(mode="deny")
+    if audience is not Audience.PERSONAL and binding.reach == "outside":
+        return Rule(mode="deny")
+    return Rule(mode=definition.default_mode)
+
+
+def offered(context: TurnContext, definition: ToolDefinition, policy: Policy) -> bool:
+    """Whether to show the tool to the model at all: what would be denied whatever the arguments is left out."""
+    rule = policy.rule(context.audience, definition.name)
+    if rule is not None:
+        return rule.mode != "deny"
+    return context.requester is None or Audience(definition.audience).narrowness <= context.audience.narrowness
+
+
+def counts(way: str | None, consent: Collection[str]) -> bool:
+    """
+    Whether an answer that came this way is consent. One of which nobody says how it came was made by a program.
+
+    >>> counts("terminal", ["terminal", "page"]), counts(None, ["terminal", "page"])
+    (True, False)
+    """
+    return (way or "script") in consent
+
+
+def may_answer(context: TurnContext, rule: Rule) -> tuple[str, ...]:
+    """Who could answer a prompt of this turn; empty means that no prompt is made (A6)."""
+    if context.requester is None:
+        return ()
+    if context.interactive:
+        return entitled(context.requester, rule)
+    requester_may = context.requester in entitled(context.requester, rule)
+    return tuple(name for name in rule.approvers or () if name != context.requester or requester_may)
+
+
+def entitled(requester: str, rule: Rule) -> tuple[str, ...]:
+    """
+    Whose answer the rule takes for this requester's calls, whether or not a prompt could reach them in this turn.
+
+    A grant rests on this, not on `may_answer`: the requester's own grant lets a reminder go on in a turn that can't prompt.
+    """
+    named = rule.approvers or ()
+    requester_may = rule.requester_may_answer if rule.requester_may_answer is not None else rule.approvers != ()
+    others = tuple(name for name in named if name != requester)
+    return (requester, *others) if requester_may else others
+
+
+def _reason(definition: ToolDefinition, binding: Binding, *, in_doubt_twin: bool) -> str:
+    if in_doubt_twin:
+        return "an earlier, equal call is in doubt: it may have run already"
+    if binding.reach == "outside":
+        return "it reaches outside the workspace"
+    if binding.network:
+        return "it asks for the network"
+    if definition.kind == "question":
+        return "the agent asks you something"
+    return "policy asks before this tool runs"

@@ -1,0 +1,213 @@
+"""
+From a wish to facts: `decide(state, command, now)` gives the events to append, or refuses.
+
+Pure and O(1) in the session's length. The events it gives are legal by construction: `commit` folds each into the state before the next command of the same commit
+is decided, and a move that the table does not list is a bug of ours. The work is in `decide_*.py`, one file per part of a turn's life.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar, assert_never, cast
+
+import msgspec
+
+from holdfast.errors import InvariantBroken, Refused
+from holdfast.session.commands import (
+    AcceptInput,
+    AnswerApproval,
+    Cancel,
+    CancelJob,
+    CancelReminder,
+    CloseLife,
+    Command,
+    DecideCalls,
+    EndJob,
+    EndTurn,
+    Expire,
+    FailTurn,
+    FinishCall,
+    FireReminders,
+    GiveModel,
+    MarkDelivery,
+    MarkReported,
+    ParkTurn,
+    ProposeCalls,
+    QueueDelivery,
+    RecordCompaction,
+    RecordRecall,
+    RecordTurnCompaction,
+    Recover,
+    ReportDelegate,
+    ReportEndedJob,
+    ResumeTurn,
+    SessionCommand,
+    SetReminder,
+    StartModelCall,
+    StartTool,
+    StartTurn,
+    TakeAnswer,
+    TakeFailure,
+)
+from holdfast.session.decide import answers as decide_answers
+from holdfast.session.decide import calls as decide_calls
+from holdfast.session.decide import inputs as decide_inputs
+from holdfast.session.decide import lifecycle as decide_life
+from holdfast.session.decide import turns as decide_turns
+from holdfast.session.decide.decision import Decided
+from holdfast.session.events import ModelGiven, SessionEvent
+from holdfast.session.evolve.fold import evolve
+from holdfast.session.features.delegates import decide as decide_delegates
+from holdfast.session.features.jobs import decide as decide_jobs
+from holdfast.session.features.memory import decide as decide_memory
+from holdfast.session.features.reminders import decide as decide_reminders
+from holdfast.session.next_steps import DriverFacts, bookkeeping_owed
+from holdfast.session.state import SessionState
+from holdfast.session.transitions import IllegalTransition
+
+Result = TypeVar("Result")
+
+
+def decide(  # noqa: C901, PLR0911, PLR0912  # one line per command
+    state: SessionState, command: SessionCommand, *, now: int, floor: int | None = None
+) -> Decided[object]:
+    """`now` is never before the last record, whatever a clock that was set back says; or before `floor`, where that record's time is not believed."""
+    now = max(now, state.at if floor is None else floor)
+    match command:  # those of every turn first
+        case Expire():
+            return decide_answers.expire(state, now)
+        case AcceptInput():
+            return decide_inputs.accept_input(state, command, now)
+        case StartTurn():
+            return decide_inputs.start_turn(state, command)
+        case StartModelCall():
+            return decide_turns.start_model_call(state, command)
+        case TakeAnswer():
+            return decide_turns.take_answer(state, command)
+        case DecideCalls():
+            return decide_calls.decide_calls(state, command, now)
+        case StartTool():
+            return decide_calls.start_tool(state, command, now)
+        case ParkTurn():
+            return decide_turns.park_turn(state, command)
+        case FinishCall():
+            return decide_calls.finish_call(state, command)
+        case RecordRecall():
+            return decide_memory.record_recall(state, command)
+        case TakeFailure():
+            return decide_turns.take_failure(state, command)
+        case ResumeTurn():
+            return decide_turns.resume_turn(state, command)
+        case EndTurn():
+            return decide_turns.end_turn(state, command)
+        case FailTurn():
+            return decide_turns.fail_turn(state, command)
+        case ProposeCalls():
+            return decide_calls.propose_calls(state, command)
+        case ReportDelegate():
+            return decide_delegates.report_delegate(state, command)
+        case MarkReported():
+            return decide_delegates.mark_reported(state, command)
+        case EndJob():
+            return decide_jobs.end_job(state, command)
+        case ReportEndedJob():
+            return decide_jobs.report_job(state, command)
+        case CancelJob():
+            return decide_jobs.cancel_job(state, command)
+        case AnswerApproval():
+            return decide_answers.answer_approval(state, command, now)
+        case Cancel():
+            return decide_turns.cancel(state, command)
+        case Recover():
+            return decide_life.recover(state, command)
+        case GiveModel():
+            return Decided((ModelGiven(model=command.model, by=command.by),))
+        case RecordCompaction():
+            return decide_life.record_compaction(state, command)
+        case RecordTurnCompaction():
+            return decide_life.record_turn_compaction(state, command)
+        case QueueDelivery():
+            return decide_life.queue_delivery(state, command)
+        case MarkDelivery():
+            return decide_life.mark_delivery(state, command)
+        case SetReminder():
+            return decide_reminders.set_reminder(state, command, now)
+        case FireReminders():
+            return decide_reminders.fire_reminders(state, command, now)
+        case CancelReminder():
+            return decide_reminders.cancel_reminder(state, command)
+        case CloseLife():
+            return decide_life.close_life(state, command)
+        case _:
+            assert_never(command)
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """A commit as it was decided. `states` are the states after each event, `decided` the decisions on its commands."""
+
+    before: SessionState
+    commands: tuple[SessionCommand, ...]
+    events: tuple[SessionEvent, ...]
+    states: tuple[SessionState, ...]
+    decided: tuple[Decided[object], ...]
+
+    @property
+    def state(self) -> SessionState:
+        return self.states[-1] if self.states else self.before
+
+    @property
+    def refusal(self) -> Refused | None:
+        return self.decided[-1].refusal if self.decided else None
+
+    def of(self, command: Command[Result]) -> Result:
+        """The result of one of its commands."""
+        for known, decided in zip(self.commands, self.decided, strict=False):
+            if known is command:
+                return cast("Result", decided.outcome)
+        raise InvariantBroken(f"{type(command).__name__} was not decided in this commit")
+
+
+def commit(
+    state: SessionState, commands: Sequence[SessionCommand], *, now: int, floor: int | None = None, driver: DriverFacts | None = None
+) -> Committed:
+    """
+    Decide commands one after another, each against the state that the ones before it lead to.
+
+    A driver's commit that adds events ends with the bookkeeping that is owed after them. `floor`: see `decide`.
+    """
+    commit = _Commit(state, now, floor)
+    decided = commit.decide(commands)
+    if driver is not None and commit.events and decided[-1].refusal is None:
+        while owed := bookkeeping_owed(commit.state, driver):
+            before = len(commit.events)
+            commit.decide(owed)
+            if len(commit.events) == before:
+                break  # a turn may not be parked on a delegate before its session exists
+    return Committed(state, tuple(commands), tuple(commit.events), tuple(commit.states), decided)
+
+
+class _Commit:
+    """A commit while it is decided."""
+
+    def __init__(self, state: SessionState, now: int, floor: int | None) -> None:
+        self.state, self._floor = state, floor
+        self._now = max(now, state.at if floor is None else floor)  # the time of its events
+        self.events: list[SessionEvent] = []
+        self.states: list[SessionState] = []
+
+    def decide(self, commands: Sequence[SessionCommand]) -> tuple[Decided[object], ...]:
+        """The decisions, up to the first refusal."""
+        decided: list[Decided[object]] = []
+        for command in commands:
+            decided.append(outcome := decide(self.state, command, now=self._now, floor=self._floor))
+            for event in outcome.events:
+                self._take(command, event)
+            if outcome.refusal is not None:
+                break
+        return tuple(decided)
+
+    def _take(self, command: SessionCommand, event: SessionEvent) -> None:
+        try:
+            self.state = evolve(self.state, event, seq=self.state.seq + 1, at=self._now)
+        except IllegalTransition as exc:
+            raise InvariantBroken(f"{type(command).__name__} decided on something illegal: {exc}") from exc
+        self.events.append(event)
+        self.states.append(self.state)

@@ -1,0 +1,1 @@
+"""Agents that another agent calls: their commands and their events."""

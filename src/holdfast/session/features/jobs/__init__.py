@@ -1,0 +1,1 @@
+"""Background work: its commands and its events."""

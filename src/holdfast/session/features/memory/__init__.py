@@ -1,0 +1,1 @@
+"""Items that are remembered, and who may recall them."""

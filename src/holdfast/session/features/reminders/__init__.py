@@ -1,0 +1,1 @@
+"""Timed turns: schedules, cron expressions, commands and events."""

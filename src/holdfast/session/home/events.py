@@ -1,0 +1,283 @@
+"""
+The home's own history: which sessions live, which are sealed, keys, grants, tokens; and what it adds up to.
+
+The home's journal has the same format as a session's. `HomeState` is what a fold of it gives; stores and the runtime both read it, neither keeps a second list.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import BrokenChain, NewerVersion, Unusable
+from holdfast.ids import GrantId, InstanceId, SessionId
+from holdfast.session.authority.expiry import AHEAD_MAX_MS, Moment
+
+
+class HomeEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact about the home."""
+
+
+class HomeCreated(HomeEvent, frozen=True):
+    home: str
+
+
+class KeyRotated(HomeEvent, frozen=True):
+    """From here on new segments are under this generation. Generations never fall."""
+
+    generation: int
+    key_id: str
+    by: str
+
+
+class SessionCreated(HomeEvent, frozen=True):
+    """A session's life begins; before this record it does not exist."""
+
+    session: SessionId
+    instance: InstanceId
+    first_mac: str
+    slot: int  # where the store keeps its anchor
+    origin: str  # created, unseal, fork, import, restore
+    by: str
+
+
+class SessionSealed(HomeEvent, frozen=True):
+    session: SessionId
+    instance: InstanceId
+    code: str
+    detail: str
+    at_seq: int | None = None
+    segment: str | None = None
+    byte: int | None = None
+
+
+class SessionDeleted(HomeEvent, frozen=True):
+    session: SessionId
+    instance: InstanceId
+    by: str
+
+
+class GrantProposed(HomeEvent, frozen=True):
+    """Written before the answer it belongs to; counts for nothing until it is activated."""
+
+    grant: GrantId
+    tool: str
+    definition: str  # digest of the tool's definition
+    arguments: str  # what it covers, as the exact JSON text; free fields left out
+    scope: str  # session, folder, everywhere
+    folder: str | None
+    requester: str
+    boundary: str
+    audience: str
+    session: SessionId
+    instance: InstanceId
+    approval: str
+    answer: str  # answer id: activation needs exactly this answer in the session's journal
+    proposed_at: int
+    granted_by: str | None = None  # whose answer it is; without one it counts for nothing
+    expires_at: int = 0
+    identities: dict[str, tuple[str, ...]] = {}  # by which identities settings knew the giver and the requester
+    path: str | None = None  # for file tools: where the path led
+    offered: str = ""  # what the option said it would cover
+
+
+class GrantActivated(HomeEvent, frozen=True):
+    grant: GrantId
+
+
+class GrantDropped(HomeEvent, frozen=True):
+    """Proposed, but its answer never came to be."""
+
+    grant: GrantId
+
+
+class GrantRevoked(HomeEvent, frozen=True):
+    grant: GrantId
+    by: str
+    reason: str | None = None  # restore, clock; None: somebody wanted it
+
+
+class TokenAdded(HomeEvent, frozen=True):
+    name: str
+    digest: str
+    person: str
+    scopes: tuple[str, ...]
+    audience: str
+    expires_at: int | None
+    by: str
+    way: str | None = None  # "page": given for a one-time code; "code": such a code, which opens nothing but the exchange
+
+
+class TokenRevoked(HomeEvent, frozen=True):
+    name: str
+    by: str
+    reason: str | None = None  # restore, clock; None: somebody wanted it
+
+
+class TimeNoted(HomeEvent, frozen=True):
+    """The clock of a process that used the home. So the home's journal is never far behind the time it was last used."""
+
+    clock: int
+
+
+class ClockAccepted(HomeEvent, frozen=True):
+    """A person says that the clock is right, whatever times the journals hold."""
+
+    clock: int
+    by: str
+
+
+AnyHomeEvent = (
+    HomeCreated
+    | KeyRotated
+    | SessionCreated
+    | SessionSealed
+    | SessionDeleted
+    | GrantProposed
+    | GrantActivated
+    | GrantDropped
+    | GrantRevoked
+    | TokenAdded
+    | TokenRevoked
+    | TimeNoted
+    | ClockAccepted
+)
+
+HOME_EVENTS: Mapping[str, type[AnyHomeEvent]] = {
+    "home_created": HomeCreated,
+    "key_rotated": KeyRotated,
+    "session_created": SessionCreated,
+    "session_sealed": SessionSealed,
+    "session_deleted": SessionDeleted,
+    "grant_proposed": GrantProposed,
+    "grant_activated": GrantActivated,
+    "grant_dropped": GrantDropped,
+    "grant_revoked": GrantRevoked,
+    "token_added": TokenAdded,
+    "token_revoked": TokenRevoked,
+    "time_noted": TimeNoted,
+    "clock_accepted": ClockAccepted,
+}
+_NAMES = {kind: name for name, kind in HOME_EVENTS.items()}
+_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {name: msgspec.json.Decoder(kind) for name, kind in HOME_EVENTS.items()}
+_VERSION = 1
+
+
+def encode_home_event(event: AnyHomeEvent) -> tuple[str, int, bytes]:
+    """(type, version, body) for a Draft: of what `decode_home_event` reads back, and of nothing else, since nobody could open the home any more."""
+    name = _NAMES[type(event)]
+    try:
+        body = msgspec.json.encode(event)
+        _DECODERS[name].decode(body)
+    except (msgspec.ValidationError, TypeError, UnicodeEncodeError) as exc:
+        raise Unusable(f"{name} can't be written down: {exc}", code="malformed", hint="hand in what the types say") from exc
+    return name, _VERSION, body
+
+
+def decode_home_event(type_: str, version: int, body: bytes) -> AnyHomeEvent:
+    decoder = _DECODERS.get(type_)
+    if decoder is None or version != _VERSION:
+        raise NewerVersion(
+            f"the home's journal has a {type_!r} record of version {version}, which this Holdfast does not know",
+            hint="upgrade Holdfast; nothing is wrong with the journal",
+        )
+    try:
+        event: AnyHomeEvent = decoder.decode(body)
+    except (ValueError, RecursionError) as exc:
+        raise BrokenChain(f"the home's journal has a {type_!r} record whose body does not fit: {exc}") from exc
+    return event
+
+
+class HomeState:
+    """
+    What the home's journal adds up to. Mutated only by `evolve`, by whoever owns the fold.
+
+    `sessions` holds the living ones; `earlier` the lives before, of those that had any and were not deleted since; `sealed` the marks by session; a new life
+    lifts the mark of the one before. `time` is the newest time that is believed; record times up to `disbelieved_until` are not: a person said that the clock
+    which made them was ahead.
+    """
+
+    def __init__(self) -> None:
+        self.home: str | None = None
+        self.generation = 1
+        self.sessions: dict[SessionId, SessionCreated] = {}
+        self.earlier: dict[SessionId, tuple[InstanceId, ...]] = {}
+        self.sealed: dict[SessionId, SessionSealed] = {}
+        self.slots_used = 0
+        self.proposed: dict[GrantId, GrantProposed] = {}
+        self.grants: dict[GrantId, GrantProposed] = {}
+        self.granted_at: dict[GrantId, int] = {}
+        self.tokens: dict[str, TokenAdded] = {}
+        self.time = 0
+        self.disbelieved_until = 0
+
+    def copy(self) -> "HomeState":
+        """For looking ahead: moving the copy leaves this one as it is."""
+        new = HomeState()
+        new.home, new.generation, new.slots_used = self.home, self.generation, self.slots_used
+        new.sessions, new.earlier, new.sealed = dict(self.sessions), dict(self.earlier), dict(self.sealed)
+        new.proposed, new.grants, new.granted_at = dict(self.proposed), dict(self.grants), dict(self.granted_at)
+        new.tokens = dict(self.tokens)
+        new.time, new.disbelieved_until = self.time, self.disbelieved_until
+        return new
+
+    def believed(self, stamp: int, *, clock: int) -> int:
+        """A journal's newest time, as far as it is believed: 0 if a person said that its clock was ahead, or if it is further ahead than any clock is let through."""
+        return stamp if self.disbelieved_until < stamp <= max(clock, self.time) + AHEAD_MAX_MS else 0
+
+    def lives_of(self, session: SessionId) -> set[InstanceId]:
+        """Every life whose bytes are kept, the present one included; a deleted session has none."""
+        living = self.sessions.get(session)
+        return {*self.earlier.get(session, ()), *([living.instance] if living is not None else [])}
+
+    def evolve(self, event: AnyHomeEvent, *, at: int) -> None:
+        self._keep_time(event, at)
+        match event:
+            case HomeCreated(home=home):
+                self.home = home
+            case KeyRotated(generation=generation):
+                self.generation = max(self.generation, generation)
+            case SessionCreated(session=session, slot=slot):
+                before = self.sessions.get(session)
+                if before is not None:
+                    self.earlier[session] = (*self.earlier.get(session, ()), before.instance)
+                self.sessions[session] = event
+                self.sealed.pop(session, None)
+                self.slots_used = max(self.slots_used, slot + 1)
+            case SessionSealed(session=session, instance=instance):
+                living = self.sessions.get(session)
+                if living is not None and living.instance == instance:
+                    self.sealed.setdefault(session, event)
+            case SessionDeleted(session=session):
+                self.sessions.pop(session, None)
+                self.earlier.pop(session, None)
+                self.sealed.pop(session, None)
+            case GrantProposed(grant=grant):
+                self.proposed[grant] = event
+            case GrantActivated(grant=grant):
+                if grant in self.proposed:
+                    self.grants[grant] = self.proposed.pop(grant)
+                    self.granted_at[grant] = at
+            case GrantDropped(grant=grant):
+                self.proposed.pop(grant, None)
+            case GrantRevoked(grant=grant):
+                self.proposed.pop(grant, None)
+                self.grants.pop(grant, None)
+                self.granted_at.pop(grant, None)
+            case TokenAdded(name=name):
+                self.tokens[name] = event
+            case TokenRevoked(name=name):
+                self.tokens.pop(name, None)
+            case TimeNoted() | ClockAccepted():
+                pass
+
+    def _keep_time(self, event: AnyHomeEvent, at: int) -> None:
+        if isinstance(event, ClockAccepted):
+            if Moment(event.clock, at).is_disputed:
+                # Sessions hold such times too, at most as far ahead as a clock is let through.
+                self.disbelieved_until = max(at, event.clock + AHEAD_MAX_MS)
+            self.time = event.clock
+        elif isinstance(event, TimeNoted):
+            self.time = max(self.time, event.clock)
+        elif at > self.disbelieved_until:
+            self.time = max(self.time, at)

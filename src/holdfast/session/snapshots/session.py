@@ -1,0 +1,156 @@
+"""
+A state as bytes and back, exactly: a cache of a fold, never a source.
+
+Every value says its type by a name from a closed list; nothing else is made from bytes. A state of another layout than this program's (a field more, a field less) is no
+error: it gives None, and the journal is folded instead. Who wrote the bytes, and which record they stand for, is checked by whoever keeps them.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast import limits
+from holdfast.session import events, state, transitions, turn_ids
+from holdfast.session import persistent as trail
+from holdfast.session.authority import context as authority
+from holdfast.session.authority import legacy
+from holdfast.session.authority import restore as restoring
+from holdfast.session.evolve import approvals as evolve_approvals
+from holdfast.session.evolve import fold as evolve
+from holdfast.session.evolve import inputs as evolve_inputs
+from holdfast.session.evolve import lifecycle as evolve_life
+from holdfast.session.evolve import running as evolve_running
+from holdfast.session.evolve import turn as evolve_turn
+from holdfast.session.evolve import view as evolve_view
+from holdfast.session.features.delegates import evolve as evolve_delegates
+from holdfast.session.features.jobs import evolve as evolve_jobs
+from holdfast.session.features.memory import items as memory
+from holdfast.session.features.reminders import cron, schedule
+from holdfast.session.features.reminders import evolve as evolve_reminders
+from holdfast.session.persistent import Trail, Window
+from holdfast.session.snapshots.layout import constants_of, functions_of, layout_of
+from holdfast.session.state import SessionState
+from holdfast.session.view import messages, sizes
+
+
+def _structs(*modules: Any) -> dict[str, type[msgspec.Struct]]:
+    return {
+        name: each
+        for module in modules
+        for name, each in vars(module).items()
+        if isinstance(each, type) and issubclass(each, msgspec.Struct) and each.__module__ == module.__name__
+    }
+
+
+_STRUCTS = _structs(authority, events, messages, schedule, state)
+_ENUMS: dict[str, type[StrEnum]] = {
+    name: each for module in (authority, state) for name, each in vars(module).items() if isinstance(each, type) and issubclass(each, StrEnum)
+}
+
+FOLD = (
+    authority,
+    cron,
+    events,
+    evolve,
+    evolve_approvals,
+    evolve_delegates,
+    evolve_inputs,
+    evolve_jobs,
+    evolve_life,
+    evolve_reminders,
+    evolve_running,
+    evolve_turn,
+    evolve_view,
+    legacy,
+    memory,
+    messages,
+    restoring,
+    schedule,
+    sizes,
+    state,
+    trail,
+    transitions,
+    turn_ids,
+)
+"""The modules whose functions, classes and tables a fold runs through. One that is missing here would let a snapshot of older code be believed."""
+
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def layout() -> str:
+    code = [each for module in FOLD for each in functions_of(module)]
+    return layout_of(code, _STRUCTS, [constants_of(module) for module in (*FOLD, limits)])
+
+
+LAYOUT = layout()
+"""Changes with every field and default, with the code that folds and with what it reads by name: what another version made of the same records is not read."""
+
+
+def encode_state(value: SessionState) -> bytes:
+    return msgspec.json.encode([LAYOUT, _out(value)])
+
+
+def decode_state(data: bytes) -> SessionState | None:
+    """The very state, or None when it is not of this layout."""
+    try:
+        made_under, value = msgspec.json.decode(data, type=tuple[str, Any])
+        found = _in(value) if made_under == LAYOUT else None
+    except (msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError, RecursionError):
+        return None
+    return found if isinstance(found, SessionState) else None
+
+
+def _out(value: Any) -> Any:  # one line per kind
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if isinstance(value, msgspec.Struct):
+        return [kind.__name__, *(_out(getattr(value, name)) for name in kind.__struct_fields__)]
+    if kind is tuple:
+        return ["()", *map(_out, value)]
+    if kind is dict:
+        return ["{}", *([_out(key), _out(each)] for key, each in value.items())]
+    if kind is Trail:
+        return ["Trail", *map(_out, value)]
+    if kind is Window:
+        size, chunks = value.parts()
+        return ["Window", size, *([[key, _out(each)] for key, each in chunk.items()] for chunk in chunks)]
+    if kind is frozenset:
+        return ["set", *sorted((_out(each) for each in value), key=repr)]
+    if isinstance(value, StrEnum):
+        return ["enum", kind.__name__, value.value]
+    if kind is msgspec.Raw:
+        return ["raw", bytes(value).decode()]
+    if kind is list:
+        return ["[]", *map(_out, value)]
+    raise TypeError(f"a state holds no {kind.__name__}")
+
+
+def _in(value: Any) -> Any:
+    if type(value) is not list:
+        return value
+    name, *rest = value
+    struct = _STRUCTS.get(name)
+    if struct is not None:
+        return struct(**dict(zip(struct.__struct_fields__, map(_in, rest), strict=True)))
+    match name:
+        case "()":
+            return tuple(map(_in, rest))
+        case "{}":
+            return {_in(key): _in(each) for key, each in rest}
+        case "Trail":
+            trail: Trail[Any] = Trail()
+            return trail.extend(map(_in, rest))
+        case "Window":
+            return Window.of(rest[0], (((key, _in(each)) for key, each in chunk) for chunk in rest[1:]))
+        case "set":
+            return frozenset(map(_in, rest))
+        case "enum":
+            return _ENUMS[rest[0]](rest[1])
+        case "raw":
+            return msgspec.Raw(rest[0].encode())
+        case "[]":
+            return list(map(_in, rest))
+        case _:
+            raise ValueError(f"a state holds no {name}")

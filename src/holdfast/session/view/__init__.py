@@ -1,0 +1,1 @@
+"""The text that the model and people read: messages, compaction, rendering."""

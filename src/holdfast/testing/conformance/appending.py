@@ -1,0 +1,323 @@
+"""What every store must do with an append: in order, whole, once, decided one after another; and hand it all over again. Part of `conformance/store.py`."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast.errors import InvariantBroken, NewerVersion, Refused
+from holdfast.ports.journal_store import Appended, Check, Draft, Head, Journal, Record, SealMark, Section
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.journal_notes import (
+    LIFE,
+    OPS,
+    born,
+    everything,
+    note,
+    nothing,
+    say,
+    says,
+    says_drafts,
+    text_of,
+    texts,
+)
+from holdfast.testing.loop import in_loop
+from holdfast.testing.worlds import World
+
+
+class AppendingSuite:
+    @in_loop
+    async def test_records_come_back_in_the_order_they_were_appended(self, world: World) -> None:
+        """Numbers rise, and what `load` returns is the head."""
+        journal = await born(await world.store())
+        for number in range(20):
+            await say(journal, f"{number}")
+        records: list[Record] = []
+        head = await journal.load(records.append)
+        assert texts(records) == ["born", *(f"{number}" for number in range(20))]
+        seqs = [record.seq for record in records]
+        assert seqs == sorted(set(seqs))
+        assert head == Head(records[-1].seq, records[-1].mac) == journal.head
+
+    @in_loop
+    async def test_what_was_acknowledged_is_there_after_reopening(self, world: World) -> None:
+        """Same bytes, same macs, from another process."""
+        journal = await born(await world.store())
+        await say(journal, "one", "two")
+        before = await everything(journal)
+        reopened = await (await world.store()).open(OPS)
+        assert await everything(reopened) == before
+        assert (reopened.session, reopened.instance) == (OPS, LIFE)
+
+    @in_loop
+    async def test_a_body_is_kept_byte_for_byte(self, world: World) -> None:
+        """No canonical form: spacing, order of keys and escapes come back as they were given."""
+        body = '{ "b":1,  "a":"\\u00e9 é \u2028 \x7f", "text":"x" }'.encode()
+        journal = await born(await world.store())
+        await journal.append(lambda _: [Draft("note", 1, body)], since=journal.head)
+        assert (await everything(await (await world.store()).open(OPS)))[-1].body == body
+
+    @in_loop
+    async def test_an_append_returns_everything_since_the_given_head(self, world: World) -> None:
+        """Others' records and ours, in order, durable: what the caller folds to move on."""
+        here, there = await born(await world.store()), await (await world.store()).open(OPS)
+        since = here.head
+        await say(there, "theirs")
+        done = await here.append(says("ours"), since=since)
+        assert texts(done.suffix) == ["theirs", "ours"]
+        assert done.head == Head(done.suffix[-1].seq, done.suffix[-1].mac) == here.head
+
+    @in_loop
+    async def test_an_older_since_gives_a_longer_suffix(self, world: World) -> None:
+        """`since` is the caller's position, not the handle's."""
+        journal = await born(await world.store())
+        start = journal.head
+        await say(journal, "one")
+        await say(journal, "two")
+        done = await journal.append(says("three"), since=start)
+        assert texts(done.suffix) == ["one", "two", "three"]
+
+    @in_loop
+    async def test_decide_sees_what_is_new_and_the_time_its_drafts_will_get(self, world: World) -> None:
+        """The section is what is true at the moment of writing."""
+        clock = ManualClock(now_ms=5_000)
+        journal = await born(await world.store(clock=clock))
+        peer = await (await world.store(clock=clock)).open(OPS)
+        since = journal.head
+        await say(peer, "theirs")
+        seen: list[Section] = []
+        clock.advance(1)
+
+        def decide(section: Section) -> Sequence[Draft]:
+            seen.append(section)
+            return [note("ours")]
+
+        done = await journal.append(decide, since=since)
+        (section,) = seen
+        assert texts(section.suffix) == ["theirs"]
+        assert section.now == done.suffix[-1].at == 6_000
+
+    @in_loop
+    async def test_no_drafts_write_nothing(self, world: World) -> None:
+        """The append is then a way of coming up to the head."""
+        here, there = await born(await world.store()), await (await world.store()).open(OPS)
+        await say(there, "theirs")
+        before = await everything(there)
+        done = await here.append(nothing, since=here.head)
+        assert texts(done.suffix) == ["theirs"]
+        assert done.head == there.head
+        assert await everything(there) == before
+        again = await here.append(nothing, since=done.head)
+        assert again == Appended(done.head, ())
+
+    @in_loop
+    async def test_a_handle_knows_without_a_lock_whether_anyone_appended(self, world: World) -> None:
+        """`is_at_head` is True only if nothing acknowledged is missing; a session that was sealed has no head to be at."""
+        journal = await born(await world.store())
+        other = await (await world.store()).open(OPS)
+        await say(journal, "one")
+        assert journal.is_at_head()
+        assert not other.is_at_head()
+        await say(other, "two")
+        assert other.is_at_head()
+        assert not journal.is_at_head()
+        await say(journal)
+        assert journal.is_at_head()
+        await other.seal(SealMark("broken", "they make no sense together"))
+        assert not other.is_at_head()
+
+    @in_loop
+    async def test_a_refusal_of_the_caller_passes_through_and_writes_nothing(self, world: World) -> None:
+        """Any error of decide is the caller's own; the handle is as good as before."""
+        journal = await born(await world.store())
+        for error in (Refused("no", code="wrong_approver"), ValueError("a bug of the caller")):
+
+            def decide(_: Section, error: Exception = error) -> Sequence[Draft]:
+                raise error
+
+            with pytest.raises(type(error)) as caught:
+                await journal.append(decide, since=journal.head)
+            assert caught.value is error
+        await say(journal, "after")
+        assert texts(await everything(journal)) == ["born", "after"]
+
+    @in_loop
+    async def test_appends_that_wait_together_are_decided_one_after_another(self, world: World) -> None:
+        """Each sees those before it in its suffix, so no two of them decide on the same state."""
+        journal = await born(await world.store())
+        since = journal.head
+
+        def counting(section: Section) -> Sequence[Draft]:
+            return [note(f"{len(texts(section.suffix))}")]
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(journal.append(counting, since=since)) for _ in range(16)]
+        assert texts(await everything(journal))[1:] == [f"{number}" for number in range(16)]
+        for task in tasks:
+            done = task.result()
+            said = texts(done.suffix)
+            assert said == [f"{number}" for number in range(len(said))]
+
+    @in_loop
+    async def test_one_refusal_among_appends_that_wait_together_harms_no_other(self, world: World) -> None:
+        """Drafts of one decide are kept or not by themselves."""
+        journal = await born(await world.store())
+
+        def refusing(_: Section) -> Sequence[Draft]:
+            raise Refused("no")
+
+        outcomes = await asyncio.gather(
+            journal.append(says("a1", "a2"), since=journal.head),
+            journal.append(refusing, since=journal.head),
+            journal.append(says("c"), since=journal.head),
+            return_exceptions=True,
+        )
+        assert isinstance(outcomes[1], Refused)
+        written = texts(await everything(journal))
+        assert sorted(written) == ["a1", "a2", "born", "c"]
+        assert written.index("a2") == written.index("a1") + 1
+
+    @in_loop
+    async def test_many_writers_lose_and_double_nothing(self, world: World) -> None:
+        """Several processes and tasks, each in its own order, all of them whole."""
+        first = await born(await world.store())
+        handles = [first, *[await (await world.store()).open(OPS) for _ in range(3)]]
+
+        async def write(who: int, journal: Journal) -> None:
+            for number in range(10):
+                await say(journal, f"{who}.{number}")
+
+        async with asyncio.TaskGroup() as group:
+            for who, journal in enumerate(handles):
+                group.create_task(write(who, journal))
+        written = texts(await everything(first))[1:]
+        assert len(written) == len(set(written)) == 40
+        for who in range(4):
+            assert [text for text in written if text.startswith(f"{who}.")] == [f"{who}.{n}" for n in range(10)]
+
+    @in_loop
+    async def test_synchronous_and_asynchronous_appends_make_one_history(self, world: World) -> None:
+        """Threads block for themselves only."""
+        journal = await born(await world.store())
+        peer = await (await world.store()).open(OPS)
+
+        def write() -> None:
+            for number in range(10):
+                peer.append_now(says(f"thread {number}"), since=peer.head)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        for number in range(10):
+            await say(journal, f"task {number}")
+        await asyncio.to_thread(thread.join)
+        written = texts(await everything(journal))
+        assert [text for text in written if text.startswith("thread")] == [f"thread {n}" for n in range(10)]
+        assert [text for text in written if text.startswith("task")] == [f"task {n}" for n in range(10)]
+
+    @in_loop
+    async def test_an_append_inside_a_decide_is_refused_as_a_bug(self, world: World) -> None:
+        """Not deadlocked, and nothing is written by either."""
+        journal = await born(await world.store())
+        since = journal.head
+
+        def nested(_: Section) -> Sequence[Draft]:
+            journal.append_now(says("inner"), since=since)
+            return [note("outer")]
+
+        with pytest.raises(InvariantBroken):
+            await journal.append(nested, since=since)
+        with pytest.raises(InvariantBroken):
+            await asyncio.to_thread(journal.append_now, nested, since=since)
+        await say(journal, "after")
+        assert texts(await everything(journal)) == ["born", "after"]
+
+    @in_loop
+    async def test_times_never_fall_when_the_clock_does(self, world: World) -> None:
+        """Also not between processes whose clocks differ."""
+        clock, slow = ManualClock(now_ms=1_000_000), ManualClock(now_ms=1_000)
+        journal = await born(await world.store(clock=clock))
+        peer = await (await world.store(clock=slow)).open(OPS)
+        await say(journal, "noon")
+        clock.jump(-500)
+        await say(journal, "clock set back")
+        await say(peer, "a slow clock")
+        clock.jump(1000)
+        await say(journal, "clock set forth")
+        times = [record.at for record in await everything(journal) if record.type == "note"]
+        assert times == [1_000_000, 1_000_000, 1_000_000, 1_000_000, 1_500_000]
+
+    @in_loop
+    async def test_cancelling_a_waiting_append_leaves_it_whole_or_absent(self, world: World) -> None:
+        """And everybody else's as they were."""
+        journal = await born(await world.store())
+        tasks = [asyncio.ensure_future(journal.append(says(f"{n}a", f"{n}b"), since=journal.head)) for n in range(4)]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [isinstance(outcome, Appended) for outcome in outcomes if outcome is not outcomes[1]] == [True] * 3
+        await say(journal, "after")
+        written = texts(await everything(await (await world.store()).open(OPS)))
+        assert [text for text in written if not text.startswith("1")] == [*("born", "0a", "0b", "2a", "2b", "3a", "3b", "after")]
+        assert [text for text in written if text.startswith("1")] in ([], ["1a", "1b"])
+
+    @in_loop
+    async def test_a_head_of_another_history_is_refused(self, world: World) -> None:
+        """A mistake of the caller, no accusation: nothing is written, nobody is sealed."""
+        journal = await born(await world.store())
+        head = journal.head
+        for since in (Head(head.seq, bytes(len(head.mac))), Head(head.seq + 10, head.mac)):
+            with pytest.raises(Refused):
+                await journal.append(says("lost"), since=since)
+        await say(journal, "after", check=Check.FENCE)
+        assert texts(await everything(journal)) == ["born", "after"]
+
+    @in_loop
+    async def test_a_body_that_is_no_strict_json_object_is_refused(self, world: World) -> None:
+        """Duplicate keys, NaN, lone surrogates, anything but one object; nothing of that decide is kept."""
+        journal = await born(await world.store())
+        for body in (b"", b"[]", b'"x"', b'{"a":1,"a":2}', b'{"a":NaN}', b'{"a":"\\ud800"}', b'{"a":1', b"{}\n{}", b"\xff"):
+            drafts = [note("fine"), Draft("note", 1, body)]
+            with pytest.raises(Refused):
+                await journal.append(says_drafts(drafts), since=journal.head)
+        await say(journal, "after")
+        assert texts(await everything(journal)) == ["born", "after"]
+
+    @in_loop
+    async def test_load_hands_over_what_comes_after(self, world: World) -> None:
+        """All records past `after`, and no other."""
+        journal = await born(await world.store())
+        await say(journal, "one")
+        seq = journal.head.seq
+        await say(journal, "two", "three")
+        assert texts(await everything(journal, after=seq)) == ["two", "three"]
+        assert await everything(journal, after=journal.head.seq) == []
+
+    @in_loop
+    async def test_an_error_of_fold_stops_the_load(self, world: World) -> None:
+        """It passes through unchanged, and the handle still works."""
+        journal = await born(await world.store())
+        await say(journal, "one", "two")
+        seen: list[Record] = []
+
+        def fold(record: Record) -> None:
+            if record.type == "note" and text_of(record) == "one":
+                raise NewerVersion("of tomorrow")
+            seen.append(record)
+
+        with pytest.raises(NewerVersion):
+            await journal.load(fold)
+        assert texts(seen) == ["born"]
+        await say(journal, "after")
+        assert texts(await everything(journal)) == ["born", "one", "two", "after"]
+
+    @in_loop
+    async def test_a_sealed_session_hands_over_what_verifies(self, world: World) -> None:
+        """Up to the damage, without an error."""
+        journal = await born(await world.store())
+        for text in ("one", "two", "three"):
+            await say(journal, text)
+        await world.flip(OPS, b"two")
+        reopened = await (await world.store()).open(OPS)
+        assert reopened.sealed is not None
+        assert texts(await everything(reopened)) == ["born", "one"]

@@ -1,0 +1,93 @@
+"""What every store says of an instance that has ended or is sealed, and whose quarantine it lists. Part of `conformance/store.py`."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from holdfast.errors import Refused, Untrusted
+from holdfast.ports.journal_store import Check, Journal, SealMark
+from holdfast.testing.journal_notes import LATER_LIFE, OPS, born, home_state, note, nothing, say
+from holdfast.testing.loop import in_loop
+from holdfast.testing.worlds import World
+
+Verb = Callable[[Journal], Awaitable[object]]
+
+
+async def _load(journal: Journal) -> object:
+    return await journal.load(lambda _: None)
+
+
+VERBS: dict[str, Verb] = {
+    "append": lambda journal: journal.append(nothing, since=journal.head),
+    "append after a fence": lambda journal: journal.append(nothing, since=journal.head, check=Check.FENCE),
+    "claim": lambda journal: journal.claim(),
+    "seal": lambda journal: journal.seal(SealMark("broken", "it makes no sense", 1)),
+    "load": _load,
+}
+
+
+class EndsSuite:
+    @in_loop
+    async def test_a_sealed_session_has_no_driver(self, world: World) -> None:
+        """There is nothing to drive: a claim is refused as what sealed it, and hands out no epoch."""
+        journal = await born(await world.store())
+        await say(journal, "one")
+        await world.flip(OPS, b"one")
+        sealed = await (await world.store()).open(OPS)
+        assert sealed.sealed is not None
+        with pytest.raises(Untrusted) as refused:
+            await sealed.claim()
+        assert refused.value.code == sealed.sealed.code
+
+    @pytest.mark.parametrize("stored", ["whole", "damaged"])
+    @pytest.mark.parametrize("end", ["deleted", "followed"])
+    @pytest.mark.parametrize("verb", VERBS)
+    @in_loop
+    async def test_an_instance_that_has_ended_is_unknown_whatever_became_of_its_bytes(self, world: World, verb: str, end: str, stored: str) -> None:
+        """Nobody is accused of it, and no seal is recorded: whoever holds a handle on it opens the session again. One that was followed can still be read."""
+        store = await world.store()
+        journal = await born(store)
+        await say(journal, "one")
+        if stored == "damaged" and end == "followed":
+            await world.flip(OPS, b"one")
+        if end == "deleted":
+            await store.delete(OPS, by="alice")
+        else:
+            await store.create(OPS, LATER_LIFE, [note("goes on")], origin="restore", by="alice")
+        if verb == "load" and end == "followed" and stored == "whole":
+            await VERBS[verb](journal)
+        else:
+            with pytest.raises(Refused) as refused:
+                await VERBS[verb](journal)
+            assert refused.value.code == "unknown"
+        assert (await home_state(await world.store())).sealed == {}
+
+    @in_loop
+    async def test_a_handle_on_a_sealed_instance_that_was_followed_is_unknown(self, world: World) -> None:
+        """Its seal was lifted by a person; the handle is of the instance before."""
+        store = await world.store()
+        await say(await born(store), "one")
+        await world.flip(OPS, b"one")
+        sealed = await (await world.store()).open(OPS)
+        assert sealed.sealed is not None
+        await store.create(OPS, LATER_LIFE, [note("unsealed")], origin="unseal", by="alice")
+        for verb in ("append", "append after a fence", "claim"):
+            with pytest.raises(Refused) as refused:
+                await VERBS[verb](sealed)
+            assert refused.value.code == "unknown", verb
+
+    @in_loop
+    async def test_quarantine_is_the_sessions_and_goes_with_it(self, world: World) -> None:
+        """All instances list the same, oldest first; a session that is deleted leaves nothing behind, and one of its name begins with nothing."""
+        store = await world.store()
+        first = await (await born(store)).quarantine("reply", b'{"text":"one"}')
+        later = await store.create(OPS, LATER_LIFE, [note("goes on")], origin="restore", by="alice")
+        second = await later.quarantine("reply", b'{"text":"two"}')
+        assert list(await later.quarantined()) == [first, second]
+        assert [await later.read_quarantined(each) for each in (first, second)] == [("reply", b'{"text":"one"}'), ("reply", b'{"text":"two"}')]
+        await store.delete(OPS, by="alice")
+        for where in (first, second):
+            with pytest.raises((LookupError, FileNotFoundError)):
+                world.read_quarantined(where)
+        again = await born(store)
+        assert list(await again.quarantined()) == []

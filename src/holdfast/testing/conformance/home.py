@@ -1,0 +1,115 @@
+"""What every store must keep beside the journals: quarantine, outputs, handles, and the home's own history. Part of `conformance/store.py`."""
+
+import asyncio
+
+import pytest
+
+from holdfast.errors import InvariantBroken, NewerVersion, Refused, Takeover
+from holdfast.ports.journal_store import Appended, Check, Draft
+from holdfast.testing.journal_notes import (
+    LIFE,
+    OPS,
+    OTHER,
+    born,
+    everything,
+    home_state,
+    nothing,
+    say,
+    says,
+    texts,
+)
+from holdfast.testing.loop import in_loop
+from holdfast.testing.worlds import World
+
+
+class HomeSuite:
+    @in_loop
+    async def test_quarantine_is_durable_and_works_on_a_sealed_session(self, world: World) -> None:
+        """Oldest first; what was kept can be read where it was said to be."""
+        journal = await born(await world.store())
+        first = await journal.quarantine("reply", b'{"text":"one"}')
+        await world.flip(OPS, b"born")
+        with pytest.raises(Takeover):
+            await say(journal, "late", check=Check.FENCE)
+        second = await journal.quarantine("outcome", b'{"text":"two"}')
+        reopened = await (await world.store()).open(OPS)
+        assert list(await reopened.quarantined()) == [first, second]
+        assert world.read_quarantined(first) == b'{"text":"one"}'
+        assert world.read_quarantined(second) == b'{"text":"two"}'
+
+    @in_loop
+    async def test_outputs_are_found_by_their_digest(self, world: World) -> None:
+        """Durable; the same bytes are the same output; an unknown one is refused."""
+        journal = await born(await world.store())
+        data = bytes(range(256)) * 1000
+        digest = await journal.keep_output(data)
+        assert await journal.keep_output(data) == digest
+        reopened = await (await world.store()).open(OPS)
+        assert await reopened.output(digest) == data
+        with pytest.raises(Refused):
+            await reopened.output("0" * len(digest))
+
+    @in_loop
+    async def test_closing_waits_for_a_running_append(self, world: World) -> None:
+        """What was begun is kept, and acknowledged; a peer's append in the same commit is not harmed."""
+        store = await world.store()
+        journal = await born(store)
+        peer = await store.open(OPS)
+        running = [asyncio.ensure_future(each.append(says("begun"), since=each.head)) for each in (journal, peer)]
+        await asyncio.sleep(0)
+        await journal.close()
+        assert running[0].done() or isinstance(await running[0], Appended)
+        assert [len(texts((await each).suffix)) > 0 for each in running] == [True, True]
+        with pytest.raises(InvariantBroken):
+            await say(journal, "late")
+        assert texts(await everything(peer)) == ["born", "begun", "begun"]
+
+    @in_loop
+    async def test_closing_twice_is_once(self, world: World) -> None:
+        store = await world.store()
+        journal = await born(store)
+        await journal.close()
+        await journal.close()
+        await store.close()
+        await store.close()
+        assert texts(await everything(await (await world.store()).open(OPS))) == ["born"]
+
+    @in_loop
+    async def test_the_homes_journal_tells_which_sessions_live(self, world: World) -> None:
+        """Births, deaths and seals are records of it, and fold to the same state in every process."""
+        store = await world.store()
+        ops = await born(store)
+        await born(store, OTHER)
+        await store.delete(OTHER, by="tests")
+        await world.flip(OPS, b"born")
+        with pytest.raises(Takeover):
+            await say(ops, "late", check=Check.FENCE)
+        state = await home_state(await world.store())
+        assert {name: created.instance for name, created in state.sessions.items()} == {OPS: LIFE}
+        assert {name: sealed.code for name, sealed in state.sealed.items()} == {OPS: "takeover"}
+        assert state.sessions[OPS].origin == "created"
+        assert await store.seals() == await (await world.store()).seals() == state.sealed
+
+    @in_loop
+    async def test_the_homes_journal_keeps_the_same_contract(self, world: World) -> None:
+        """Appends by several processes, in order, durable."""
+        here, there = await (await world.store()).home(), await (await world.store()).home()
+        revoked = Draft("token_revoked", 1, b'{"name":"a","by":"tests"}')
+        done = await here.append(lambda _: [revoked], since=here.head)
+        assert [record.type for record in done.suffix] == ["token_revoked"]
+        seen = await there.append(nothing, since=there.head, check=Check.FENCE)
+        assert seen.head == done.head
+        await born(await world.store())
+        types = [record.type for record in await everything(await (await world.store()).home())]
+        assert [each for each in types if each in {"home_created", "token_revoked", "session_created"}] == [
+            *("home_created", "token_revoked", "session_created")
+        ]
+
+    @in_loop
+    async def test_a_record_of_a_newer_program_in_the_home_is_never_skipped(self, world: World) -> None:
+        """It is no tampering; this program refuses to bear sessions on top of what it can't read."""
+        store = await world.store()
+        home = await store.home()
+        await home.append(lambda _: [Draft("of_tomorrow", 1, b"{}")], since=home.head)
+        with pytest.raises(NewerVersion):
+            await born(await world.store())

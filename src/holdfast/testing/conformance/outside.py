@@ -1,0 +1,216 @@
+"""What every store must see of outside hands, and never see in our own: takeovers, missing history, seals. Part of `conformance/store.py`."""
+
+from contextlib import suppress
+
+import pytest
+
+from holdfast.errors import CutShort, Takeover, Untrusted
+from holdfast.ids import SessionId
+from holdfast.ports.journal_store import Check, SealMark
+from holdfast.testing.journal_notes import OPS, born, everything, home_state, note, nothing, say, says, texts
+from holdfast.testing.loop import in_loop
+from holdfast.testing.worlds import World
+
+
+class OutsideHandsSuite:
+    @in_loop
+    async def test_whoever_comes_back_sees_any_changed_byte(self, world: World) -> None:
+        """A same-size edit far behind the handle's position is a takeover; nothing is written."""
+        journal = await born(await world.store())
+        for text in ("one", "two", "three"):
+            await say(journal, text)
+        await world.flip(OPS, b"one")
+        with pytest.raises(Takeover):
+            await say(journal, "late", check=Check.FENCE)
+        reopened = await (await world.store()).open(OPS)
+        assert "late" not in texts(await everything(reopened))
+
+    @in_loop
+    async def test_a_forged_row_is_a_takeover_for_every_append(self, world: World) -> None:
+        """Also for the short check: nothing past the handle's position is believed unread."""
+        for check in Check:
+            session = SessionId(f"ops/{check.value}")
+            journal = await born(await world.store(), session)
+            await world.forge(session, note("trust me"))
+            with pytest.raises(Takeover):
+                await say(journal, "late", check=check)
+            assert texts(await everything(journal)) == ["born"]
+
+    @in_loop
+    async def test_a_write_of_ours_never_hides_one_that_is_not(self, world: World) -> None:
+        """Edit, then an owned append by a peer that only looks at the end: still a takeover for who comes back."""
+        here, there = await born(await world.store()), await (await world.store()).open(OPS)
+        await say(here, "one", "two")
+        await there.append(nothing, since=there.head)
+        await world.flip(OPS, b"one")
+        with suppress(Untrusted):
+            await say(there, "on top")
+        with pytest.raises(Untrusted):
+            await say(here, "late", check=Check.FENCE)
+
+    @in_loop
+    async def test_missing_history_is_cut_short(self, world: World) -> None:
+        """An older, valid copy in its place is seen by living handles and by the next open."""
+        journal = await born(await world.store())
+        older = await world.copy(OPS)
+        await say(journal, "acknowledged")
+        await world.put_back(OPS, older)
+        with pytest.raises(Untrusted):
+            await say(journal, "late", check=Check.FENCE)
+        reopened = await (await world.store()).open(OPS)
+        assert reopened.sealed is not None
+
+    @in_loop
+    async def test_missing_history_is_seen_with_no_handle_alive(self, world: World) -> None:
+        """By the anchor."""
+        journal = await born(await world.store())
+        older = await world.copy(OPS)
+        await say(journal, "acknowledged")
+        await journal.sync_anchor()
+        await journal.close()
+        await world.put_back(OPS, older)
+        reopened = await (await world.store()).open(OPS)
+        assert reopened.sealed is not None
+        assert reopened.sealed.code == CutShort.default_code
+        assert texts(await everything(reopened)) == ["born"]
+
+    @in_loop
+    async def test_a_wiped_slot_undoes_nothing_that_was_acknowledged(self, world: World) -> None:
+        """D4: the last batch is cut and the half of the anchor that names it is wiped, or overwritten by the other half."""
+        for number, hands in enumerate((world.wipe_newer_slot, world.copy_older_slot)):
+            session = SessionId(f"ops/wiped-{number}")
+            journal = await born(await world.store(), session)
+            await say(journal, "asked")
+            older = await world.copy(session)
+            await say(journal, "denied")
+            await journal.sync_anchor()
+            await journal.close()
+            await hands(session)
+            await world.put_back(session, older)
+            reopened = await (await world.store()).open(session)
+            assert reopened.sealed is not None
+            assert reopened.sealed.code == CutShort.default_code
+            with pytest.raises(Untrusted):
+                await say(reopened, "approved")
+
+    @in_loop
+    async def test_a_wiped_slot_is_written_again_while_its_batch_is_there(self, world: World) -> None:
+        """L7: a crash in mid write of a slot leaves the same, and accuses nobody; afterwards the rule is as strict as before."""
+        journal = await born(await world.store())
+        await say(journal, "one")
+        await world.wipe_newer_slot(OPS)
+        await say(journal, "two")
+        older = await world.copy(OPS)
+        await say(journal, "three")
+        await world.wipe_newer_slot(OPS)
+        reopened = await (await world.store()).open(OPS)
+        assert (reopened.sealed, texts(await everything(reopened))) == (None, ["born", "one", "two", "three"])
+        await world.wipe_newer_slot(OPS)
+        await world.put_back(OPS, older)
+        assert (await (await world.store()).open(OPS)).sealed is not None
+
+    @in_loop
+    async def test_a_newborn_and_a_claimed_session_have_both_halves_of_their_anchor(self, world: World) -> None:
+        """D4: with nothing after the birth, and with a claim that wrote no record, a wiped half is somebody's work."""
+        for number, claims in enumerate((False, True)):
+            session = SessionId(f"ops/newborn-{number}")
+            journal = await born(await world.store(), session)
+            if claims:
+                assert await world.die_driving(session) == 1
+                assert (await (await world.store()).open(session)).sealed is None
+            await journal.close()
+            await world.wipe_newer_slot(session)
+            reopened = await (await world.store()).open(session)
+            assert reopened.sealed is not None
+
+    @in_loop
+    async def test_what_we_wrote_past_the_damage_is_told_from_what_a_stranger_did(self, world: World) -> None:
+        """For people's eyes: never folded, and never what stands right where the damage is."""
+        journal = await born(await world.store())
+        for text in ("one", "two", "three"):
+            await say(journal, text)
+        await journal.sync_anchor()
+        await journal.close()
+        await world.flip(OPS, b"one")
+        await world.forge(OPS, note("stranger"))
+        reopened = await (await world.store()).open(OPS)
+        assert reopened.sealed is not None
+        believed = await everything(reopened)
+        beyond = await reopened.beyond(believed[-1].seq)
+        assert (texts(believed), texts(beyond)) == (["born"], ["two", "three"])
+        assert texts(await reopened.beyond(beyond[0].seq)) == ["three"]
+
+    @in_loop
+    async def test_an_identical_copy_in_its_place_is_no_accusation(self, world: World) -> None:
+        journal = await born(await world.store())
+        await say(journal, "one")
+        await world.put_back(OPS, await world.copy(OPS))
+        await say(journal, "two", check=Check.FENCE)
+        assert texts(await everything(await (await world.store()).open(OPS))) == ["born", "one", "two"]
+
+    @in_loop
+    async def test_a_takeover_is_sticky_for_the_handle(self, world: World) -> None:
+        """Putting the bytes back changes nothing."""
+        journal = await born(await world.store())
+        await say(journal, "one")
+        good = await world.copy(OPS)
+        await world.flip(OPS, b"one")
+        with pytest.raises(Takeover):
+            await say(journal, "late", check=Check.FENCE)
+        await world.put_back(OPS, good)
+        for check in Check:
+            with pytest.raises(Untrusted):
+                await say(journal, "later", check=check)
+        with pytest.raises(Untrusted):
+            journal.append_now(says("latest"), since=journal.head)
+
+    @in_loop
+    async def test_a_seal_is_durable_and_for_everyone(self, world: World) -> None:
+        """Peers, later processes, and after the bytes were put back; reads go on."""
+        store = await world.store()
+        here, there = await born(store), await (await world.store()).open(OPS)
+        await say(here, "one")
+        good = await world.copy(OPS)
+        await world.flip(OPS, b"one")
+        with pytest.raises(Takeover):
+            await say(here, "late", check=Check.FENCE)
+        await world.put_back(OPS, good)
+        with pytest.raises(Untrusted):
+            await say(there, "late")
+        reopened = await (await world.store()).open(OPS)
+        assert reopened.sealed is not None
+        assert reopened.sealed.code == "takeover"
+        with pytest.raises(Untrusted):
+            await say(reopened, "late")
+        assert texts(await everything(reopened)) == ["born", "one"]
+        assert OPS in (await home_state(await world.store())).sealed
+
+    @in_loop
+    async def test_an_open_that_finds_damage_seals(self, world: World) -> None:
+        """Durably: the next open says so too, though the bytes are back."""
+        journal = await born(await world.store())
+        await say(journal, "one")
+        good = await world.copy(OPS)
+        await world.flip(OPS, b"one")
+        damaged = await (await world.store()).open(OPS)
+        await world.put_back(OPS, good)
+        again = await (await world.store()).open(OPS)
+        assert damaged.sealed is not None
+        assert again.sealed == damaged.sealed
+        with pytest.raises(Untrusted):
+            await say(again, "late")
+
+    @in_loop
+    async def test_a_session_can_be_sealed_though_its_records_are_genuine(self, world: World) -> None:
+        """They make no sense together, says whoever reads them: durable, for everyone, and the first mark stays."""
+        here, there = await born(await world.store()), await (await world.store()).open(OPS)
+        mark = SealMark(code="broken", detail="two starts of one call", at_seq=here.head.seq)
+        await here.seal(mark)
+        await here.seal(SealMark(code="cut_short", detail="a second opinion"))
+        for journal in (here, there):
+            with pytest.raises(Untrusted):
+                await say(journal, "late")
+        reopened = await (await world.store()).open(OPS)
+        assert reopened.sealed == mark
+        assert texts(await everything(reopened)) == ["born"]
+        assert OPS in (await home_state(await world.store())).sealed

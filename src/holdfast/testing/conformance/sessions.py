@@ -1,0 +1,292 @@
+"""What every store must do with drivers and with lives: one at a time, born whole, listed, ended. Part of `conformance/store.py`."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from holdfast.errors import Busy, Fenced, Refused, Untrusted
+from holdfast.ids import InstanceId, SessionId
+from holdfast.ports.journal_store import Check, SealMark
+from holdfast.testing.journal_notes import (
+    LATER_LIFE,
+    LIFE,
+    OPS,
+    OTHER,
+    born,
+    everything,
+    note,
+    say,
+    texts,
+)
+from holdfast.testing.loop import in_loop
+from holdfast.testing.worlds import World
+
+
+class SessionsSuite:
+    @in_loop
+    async def test_one_driver_at_a_time(self, world: World) -> None:
+        """Whoever asks second is told at once, from any process; a release makes room; releasing twice is once."""
+        here, there = await born(await world.store()), await (await world.store()).open(OPS)
+        first = await here.claim()
+        assert first is not None
+        assert await there.claim() is None
+        assert await here.claim() is None
+        await first.release()
+        second = await there.claim()
+        assert second is not None
+        await first.release()
+        assert await here.claim() is None
+
+    @in_loop
+    async def test_epochs_rise_with_every_claim(self, world: World) -> None:
+        """Above every record's, after reopening too."""
+        journal = await born(await world.store())
+        epochs = []
+        for _ in range(3):
+            claim = await journal.claim()
+            assert claim is not None
+            await say(journal, "driven", epoch=claim.epoch)
+            epochs.append(claim.epoch)
+            await claim.release()
+        reopened = await (await world.store()).open(OPS)
+        claim = await reopened.claim()
+        assert claim is not None
+        epochs.append(claim.epoch)
+        assert epochs == sorted(set(epochs))
+        assert claim.epoch > max(record.epoch for record in await everything(reopened))
+
+    @in_loop
+    async def test_anyones_record_carries_the_newest_drivers_epoch(self, world: World) -> None:
+        """As the format says: a message or an answer is of the epoch it came in, also before that driver has written anything."""
+        journal = await born(await world.store())
+        before = await everything(journal)
+        claim = await journal.claim()
+        assert claim is not None
+        await say(journal, "a message")
+        await say(journal, "driven", epoch=claim.epoch)
+        peer = await (await world.store()).open(OPS)
+        await asyncio.gather(say(peer, "one"), say(peer, "two"))
+        epochs = [record.epoch for record in await everything(peer)][len(before) :]
+        assert epochs == [claim.epoch] * 4
+
+    @in_loop
+    async def test_a_life_that_another_one_follows_is_over(self, world: World) -> None:
+        """For whoever has it open, in any process: nothing is written to it any more, and nobody drives it."""
+        store = await world.store()
+        journal, peer = await born(store), await (await world.store()).open(OPS)
+        await store.create(OPS, LATER_LIFE, [note("goes on")], origin="restore", by="alice")
+        for handle in (journal, peer):
+            with pytest.raises(Refused) as refused:
+                await say(handle, "late")
+            assert refused.value.code == "unknown"
+            with pytest.raises(Refused):
+                await handle.claim()
+        assert texts(await everything(await store.open(OPS))) == ["goes on"]
+
+    @in_loop
+    async def test_whoever_has_a_deleted_session_open_is_told_that_it_is_gone(self, world: World) -> None:
+        """Reading, writing, driving and sealing alike, also once another one has its name: no disk is to blame, and nobody is accused."""
+        journal = await born(await world.store())
+        other = await world.store()
+        await other.delete(OPS, by="alice")
+        for _ in range(2):
+            for told in (everything(journal), say(journal, "late"), journal.claim(), journal.seal(SealMark("broken", "late", 1))):
+                with pytest.raises(Refused) as refused:
+                    await told
+                assert refused.value.code == "unknown"
+            if await other.current(OPS) is None:
+                await other.create(OPS, LATER_LIFE, [note("another")], origin="created", by="alice")
+        assert await other.seals() == {}
+
+    @in_loop
+    async def test_a_claim_dies_with_its_process(self, world: World) -> None:
+        """And the next driver's epoch is higher than the dead one's."""
+        journal = await born(await world.store())
+        dead = await world.die_driving(OPS)
+        claim = await journal.claim()
+        assert claim is not None
+        assert claim.epoch > dead
+
+    @in_loop
+    async def test_a_claim_dies_with_its_store(self, world: World) -> None:
+        """Closing a store gives up what it drove."""
+        store = await world.store()
+        await born(store)
+        claim = await (await store.open(OPS)).claim()
+        assert claim is not None
+        await store.close()
+        assert await (await (await world.store()).open(OPS)).claim() is not None
+
+    @in_loop
+    async def test_a_stale_epoch_is_fenced_and_writes_nothing(self, world: World) -> None:
+        """Somebody else drives now; anyone's appends go on."""
+        here, there = await born(await world.store()), await (await world.store()).open(OPS)
+        old = await here.claim()
+        assert old is not None
+        await say(here, "driven", epoch=old.epoch)
+        await old.release()
+        new = await there.claim()
+        assert new is not None
+        with pytest.raises(Fenced):
+            await say(here, "late", epoch=old.epoch)
+        await say(there, "driven on", epoch=new.epoch)
+        await say(here, "a message")
+        assert texts(await everything(here)) == ["born", "driven", "driven on", "a message"]
+
+    @in_loop
+    async def test_a_drivers_epoch_is_in_its_records(self, world: World) -> None:
+        """And anyone's records do not pretend to be a driver's."""
+        journal = await born(await world.store())
+        claim = await journal.claim()
+        assert claim is not None
+        (driven,) = (await say(journal, "driven", epoch=claim.epoch)).suffix
+        assert driven.epoch == claim.epoch
+        reopened = await everything(await (await world.store()).open(OPS))
+        assert reopened[-1] == driven
+
+    @in_loop
+    async def test_sessions_do_not_touch_each_other(self, world: World) -> None:
+        """Records, claims and seals are one session's."""
+        store = await world.store()
+        ops, db = await born(store), await born(store, OTHER)
+        await say(ops, "for ops")
+        await say(db, "for db")
+        assert await ops.claim() is not None
+        assert await db.claim() is not None
+        await world.flip(OPS, b"for ops")
+        with pytest.raises(Untrusted):
+            await say(ops, "late", check=Check.FENCE)
+        await say(db, "goes on", check=Check.FENCE)
+        assert texts(await everything(db)) == ["born", "for db", "goes on"]
+
+    @in_loop
+    async def test_a_living_name_is_not_born_twice(self, world: World) -> None:
+        """The second is refused, the first is untouched."""
+        store = await world.store()
+        await born(store)
+        with pytest.raises(Refused) as caught:
+            await born(await world.store(), life=LATER_LIFE)
+        assert caught.value.code == "exists"
+        assert (await store.open(OPS)).instance == LIFE
+        assert await store.sessions() == [OPS]
+
+    @in_loop
+    async def test_of_two_births_at_once_one_wins(self, world: World) -> None:
+        """And the loser is told that it exists."""
+        stores = [await world.store(), await world.store()]
+        outcomes = await asyncio.gather(born(stores[0]), born(stores[1], life=LATER_LIFE), return_exceptions=True)
+        (lost,) = (outcome for outcome in outcomes if isinstance(outcome, BaseException))
+        assert isinstance(lost, Refused)
+        assert lost.code == "exists"
+        assert await (await world.store()).sessions() == [OPS]
+        assert texts(await everything(await stores[0].open(OPS))) == ["born"]
+
+    @in_loop
+    async def test_a_birth_is_whole_or_not_at_all(self, world: World) -> None:
+        """A first record that can't be kept leaves no session, and the name stays free."""
+        store = await world.store()
+        too_long = note("x" * (1 << 21))
+        with pytest.raises(Refused):
+            await store.create(OPS, LIFE, [note("born"), too_long], origin="created", by="tests")
+        assert await store.sessions() == []
+        with suppress(Refused):
+            await store.open(OPS)
+            pytest.fail("half a session was opened")
+        journal = await born(store, life=LATER_LIFE)
+        assert texts(await everything(journal)) == ["born"]
+
+    @in_loop
+    async def test_a_record_that_is_too_long_is_refused_and_the_rest_goes_on(self, world: World) -> None:
+        """Nothing of that decide is kept; the handle still works."""
+        journal = await born(await world.store())
+        with pytest.raises(Refused):
+            await journal.append(lambda _: [note("small"), note("x" * (1 << 21))], since=journal.head)
+        await say(journal, "after")
+        assert texts(await everything(journal)) == ["born", "after"]
+
+    @in_loop
+    async def test_an_unknown_session_is_said_to_be_unknown(self, world: World) -> None:
+        store = await world.store()
+        with pytest.raises(Refused) as caught:
+            await store.open(OPS)
+        assert caught.value.code == "unknown"
+
+    @in_loop
+    async def test_living_sessions_are_listed_sorted(self, world: World) -> None:
+        """From the home's journal, so any process sees them."""
+        store = await world.store()
+        assert await store.sessions() == []
+        for name in ("ops/b", "ops/a", "chat/z"):
+            await born(store, SessionId(name), life=InstanceId(f"i-{name[-1]}"))
+        assert await (await world.store()).sessions() == ["chat/z", "ops/a", "ops/b"]
+        await store.delete(SessionId("ops/a"), by="tests")
+        assert await (await world.store()).sessions() == ["chat/z", "ops/b"]
+
+    @in_loop
+    async def test_heads_name_the_last_acknowledged_record_of_every_living_session(self, world: World) -> None:
+        """From any process, without opening a journal."""
+        store = await world.store()
+        assert list(await store.heads()) == []
+        ops, db = await born(store), await born(store, OTHER, life=InstanceId("i-db"))
+        await say(ops, "one", "two")
+        expected = [(OPS, LIFE, ops.head.seq), (OTHER, InstanceId("i-db"), db.head.seq)]
+        assert [tuple(each) for each in await (await world.store()).heads()] == expected
+        await store.delete(OTHER, by="tests")
+        assert [tuple(each) for each in await store.heads()] == expected[:1]
+
+    @in_loop
+    async def test_a_deleted_session_is_unknown_and_its_name_is_free(self, world: World) -> None:
+        store = await world.store()
+        await say(await born(store), "of the first life")
+        await store.delete(OPS, by="tests")
+        for each in (store, await world.store()):
+            with pytest.raises(Refused) as caught:
+                await each.open(OPS)
+            assert caught.value.code == "unknown"
+        again = await born(store, life=LATER_LIFE)
+        assert again.instance == LATER_LIFE
+        assert texts(await everything(again)) == ["born"]
+
+    @in_loop
+    async def test_a_session_that_somebody_wrote_to_is_not_deleted_as_it_was(self, world: World) -> None:
+        """Whoever looked and then deletes names the record that was the last; anything after it was acknowledged to somebody."""
+        store, other = await world.store(), await world.store()
+        journal = await born(store)
+        seen = journal.head.seq
+        await say(await other.open(OPS), "just now")
+        with pytest.raises(Busy):
+            await store.delete(OPS, by="tests", at_seq=seen)
+        assert texts(await everything(await store.open(OPS))) == ["born", "just now"]
+        await store.delete(OPS, by="tests", at_seq=(await store.open(OPS)).head.seq)
+        assert list(await other.sessions()) == []
+        with pytest.raises(Refused):
+            await say(journal, "too late")
+
+    @in_loop
+    async def test_rows_of_an_earlier_life_never_verify_in_a_later_one(self, world: World) -> None:
+        """Equal names, equal numbers, equal bodies: another instance, another key."""
+        store = await world.store()
+        await say(await born(store), "of the first life")
+        old = await world.copy(OPS)
+        await store.delete(OPS, by="tests")
+        await say(await born(store, life=LATER_LIFE), "of the later life")
+        await world.put_back(OPS, old)
+        reopened = await (await world.store()).open(OPS)
+        assert reopened.sealed is not None
+        assert await everything(reopened) == []
+
+    @in_loop
+    async def test_an_unsealed_life_takes_the_place_of_the_one_before(self, world: World) -> None:
+        """Its mark is lifted, because it is another instance."""
+        store = await world.store()
+        journal = await born(store)
+        await world.flip(OPS, b"born")
+        with pytest.raises(Untrusted):
+            await say(journal, "late", check=Check.FENCE)
+        unsealed = await store.create(OPS, LATER_LIFE, [note("unsealed")], origin="unseal", by="tests")
+        assert unsealed.sealed is None
+        await say(unsealed, "goes on", check=Check.FENCE)
+        reopened = await (await world.store()).open(OPS)
+        assert reopened.instance == LATER_LIFE
+        assert texts(await everything(reopened)) == ["unsealed", "goes on"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import holdfast
 from bench.ground import Ground, Row, Times, compared, python, resident_bytes, told, under
-from holdfast.gateway.server.drive_scheduler import Drives
+from holdfast.gateway.server.drive_scheduler import DriveScheduler
 from holdfast.ids import SessionId, reminder_id
 from holdfast.limits import MIB, REMINDERS_PER_SESSION_MAX
 from holdfast.runtime.reports.index_writer import note
@@ -92,7 +92,7 @@ def _serve(home: Path) -> dict[str, Any]:
 async def _waiting(home: Path) -> dict[str, Any]:
     """A server's drives, at rest: what is held while they wait, then how late a few come."""
     async with open_service(home) as service, asyncio.TaskGroup() as group:
-        drives = Drives(service)
+        drives = DriveScheduler(service)
         running = group.create_task(drives.run())
         while not drives.rescans:  # noqa: ASYNC110  # a bench may look
             await asyncio.sleep(0.01)
@@ -113,7 +113,7 @@ def _timed(work: Any) -> float:
     return time.perf_counter() - started
 
 
-async def _one(service: Service, drives: Drives, number: int) -> float:
+async def _one(service: Service, drives: DriveScheduler, number: int) -> float:
     """Seconds from its time to the durable record of its firing, as the journal has it."""
     session = SessionId("bench/once")
     async with service.shelf.use(session) as ledger:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from holdfast.adapters.inmemory import Crashed, InMemoryDisk, InMemoryIndex, InMemoryStore
-from holdfast.gateway.server.drive_scheduler import Drives
+from holdfast.gateway.server.drive_scheduler import DriveScheduler
 from holdfast.ids import InstanceId, SessionId, TurnId
 from holdfast.ports.delivery import Parcel
 from holdfast.ports.journal_store import Draft, Record
@@ -200,7 +200,7 @@ class Process:
         """As the gateway does: everything owed is looked for, notices wake, and a session that owes has a task."""
         self.is_serving = True
         async with self.service, asyncio.TaskGroup() as group:
-            drives = Drives(self.service)
+            drives = DriveScheduler(self.service)
             running = [group.create_task(drives.run()), group.create_task(self._listen(drives))]
             self.is_open.set()
             await self._leave.wait()
@@ -209,7 +209,7 @@ class Process:
                 task.cancel()
         self.is_alive = False
 
-    async def _listen(self, drives: Drives) -> None:
+    async def _listen(self, drives: DriveScheduler) -> None:
         async with self.service.world.notifier.listen() as notices:
             async for session in notices:
                 drives.wake(session)

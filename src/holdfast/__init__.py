@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from holdfast.ports.journal_store import Record as Record
     from holdfast.ports.tools import ToolCall as ToolCall
     from holdfast.runtime.streams.feed import Delta as Delta, Gap as Gap
-    from holdfast.runtime.external_loop import ForeignTurn as ForeignTurn, Gate as Gate
+    from holdfast.runtime.external_loop import ExternalTurn as ExternalTurn, Gate as Gate
     from holdfast.session.authority.context import (
         Audience as Audience,
         MessageSource as MessageSource,
@@ -63,7 +63,7 @@ _WHERE = {
     "Delta": "holdfast.runtime.streams.feed",
     "Fenced": _ERRORS,
     "Followed": _HOME,
-    "ForeignTurn": "holdfast.runtime.external_loop",
+    "ExternalTurn": "holdfast.runtime.external_loop",
     "Gap": "holdfast.runtime.streams.feed",
     "Gate": "holdfast.runtime.external_loop",
     "Grant": _HOME,

@@ -46,7 +46,7 @@ def _no_message_source(given: object) -> Unusable:
     return Unusable(f"{given!r:.200} is no MessageSource", code="malformed", hint=f"use {named}, or what your channel knows")
 
 
-def somebody_who_consents(by: MessageSource) -> str:
+def require_consenting_person(by: MessageSource) -> str:
     """Who answers: a person whom their channel has verified, and who sits there. What a webhook or a reminder says for somebody is no consent of theirs (P3, P6)."""
     if by.person is None or not by.person.strip():
         raise Refused("nobody is known to give this answer", code="wrong_approver", hint="answer from a channel that knows the person")

@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 from holdfast import home as _async
 from holdfast.errors import Unusable
 from holdfast.home import Agent, Answer, Approval, Followed, Grant, Job, Reminder, Session, Turn
-from holdfast.runtime.external_loop import Ended, ForeignTurn, Gate
+from holdfast.runtime.external_loop import Ended, ExternalTurn, Gate
 from holdfast.session.authority.context import MessageSource
 
 T = TypeVar("T")
@@ -217,7 +217,7 @@ class Home:
             yield taken
 
     @contextmanager
-    def _own_loop(self, begun: AbstractAsyncContextManager[ForeignTurn]) -> Generator["OwnLoop", None, None]:
+    def _own_loop(self, begun: AbstractAsyncContextManager[ExternalTurn]) -> Generator["OwnLoop", None, None]:
         turn = self._do(begun.__aenter__)
         try:
             yield OwnLoop(turn, self._do)
@@ -235,9 +235,9 @@ async def _ended(running: list[asyncio.Task[Any] | None]) -> None:
 
 
 class OwnLoop:
-    """`ForeignTurn`, for synchronous code."""
+    """`ExternalTurn`, for synchronous code."""
 
-    def __init__(self, turn: ForeignTurn, do: Callable[[Callable[[], Awaitable[Any]]], Any]) -> None:
+    def __init__(self, turn: ExternalTurn, do: Callable[[Callable[[], Awaitable[Any]]], Any]) -> None:
         self._turn, self._do = turn, do
         self.turn = turn.turn
 
@@ -276,7 +276,7 @@ def open(path: str | PathLike[str] | None = None, *, agents: Sequence[Agent] = (
 
 def _say_the_same() -> None:
     """`help()` says of a verb here what it says of the one it stands for."""
-    for here, there in ((Home, _async.Home), (OwnLoop, ForeignTurn)):
+    for here, there in ((Home, _async.Home), (OwnLoop, ExternalTurn)):
         for name, verb in vars(here).items():
             if not name.startswith("_") and callable(verb) and verb.__doc__ is None:
                 verb.__doc__ = getattr(there, name).__doc__

@@ -15,14 +15,14 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from holdfast.argument_checks import a_circle, a_cursor, a_path, a_source, a_workspace, asking, somebody_who_consents, texts
+from holdfast.argument_checks import a_circle, a_cursor, a_path, a_source, a_workspace, asking, require_consenting_person, texts
 from holdfast.errors import HoldfastError, NotSaved, Refused, Untrusted, Unusable
 from holdfast.ids import ApprovalId, GrantId, TurnId
 from holdfast.ports.journal_store import Record
 from holdfast.ports.tools import BUILTIN_TOOLS, Tool
 from holdfast.runtime.cancellation import finish
 from holdfast.runtime.context import AgentSpec
-from holdfast.runtime.external_loop import ForeignTurn
+from holdfast.runtime.external_loop import ExternalTurn
 from holdfast.runtime.jobs.reports import JobReport
 from holdfast.runtime.jobs.verbs import cancel_job, list_jobs, show_job
 from holdfast.runtime.reminders import Wanted
@@ -157,7 +157,7 @@ class Home:
         texts({"option": option}, {"reason": reason, "answer_id": answer_id})
         by = a_source(by)
         try:
-            who = somebody_who_consents(by)
+            who = require_consenting_person(by)
             return await self.service.answer(
                 approval.id,
                 option,
@@ -319,8 +319,8 @@ class Home:
     @asynccontextmanager
     async def turn(
         self, session: str, text: str, *, source: MessageSource | None, agent: str | None = None, workspace: str | PathLike[str] | None = None
-    ) -> AsyncGenerator[ForeignTurn, None]:
-        """A turn driven by your own loop: see `ForeignTurn.gate` and `ForeignTurn.record`."""
+    ) -> AsyncGenerator[ExternalTurn, None]:
+        """A turn driven by your own loop: see `ExternalTurn.gate` and `ExternalTurn.record`."""
         texts({"session": session, "text": text}, {"agent": agent})
         told = None if source is None else a_source(source)
         beginning = self.service.foreign_turn(session, text, source=told, agent=agent, workspace=a_workspace(workspace))
@@ -329,7 +329,7 @@ class Home:
                 yield turn
 
     @asynccontextmanager
-    async def take_up(self, session: str, turn: str) -> AsyncGenerator[ForeignTurn, None]:
+    async def take_up(self, session: str, turn: str) -> AsyncGenerator[ExternalTurn, None]:
         """A turn of your own loop that was parked when the loop left it or died: go on with `await turn.wait()`, answered or not."""
         texts({"session": session, "turn": turn}, {})
         taking = self.service.foreign_turn_again(session, TurnId(turn))

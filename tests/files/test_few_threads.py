@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.files.commit.sync_thread import Syncing
+from holdfast.adapters.files.commit.sync_thread import GroupCommitThread
 from holdfast.adapters.files.session.locks import holder_of
 from holdfast.errors import Busy
 from holdfast.ids import SessionId
@@ -97,7 +97,7 @@ async def test_whoever_waits_behind_an_append_is_told_when_nobody_can_lead_on(fi
 def test_a_writer_without_syncers_syncs_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first thread is the writer's; no other is to be had, and what waits is ended all the same."""
     scarce = Scarce(monkeypatch, granted=1)
-    syncing, ended = Syncing(4, "holdfast-sync", lambda: None), []
+    syncing, ended = GroupCommitThread(4, "holdfast-sync", lambda: None), []
     go = threading.Event()
 
     class Commit:
@@ -121,7 +121,7 @@ def test_a_writer_without_syncers_syncs_by_itself(tmp_path: Path, monkeypatch: p
 
 def test_without_a_writer_nothing_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     Scarce(monkeypatch, granted=0)
-    syncing = Syncing(4, "holdfast-sync", lambda: None)
+    syncing = GroupCommitThread(4, "holdfast-sync", lambda: None)
     taken: Any = None  # it is looked at by nobody
     assert syncing.put(taken) is False
     syncing.stop()

@@ -12,7 +12,7 @@ from tests.files.conftest import OPS
 
 from holdfast.adapters.files.commit import filesystem_sync
 from holdfast.adapters.files.commit.filesystem_sync import FilesystemSync
-from holdfast.adapters.files.commit.sync_thread import MANY, Syncing
+from holdfast.adapters.files.commit.sync_thread import MANY, GroupCommitThread
 from holdfast.adapters.files.session.anchors import AnchorCell
 from holdfast.adapters.filesystems import filesystem_magic
 from holdfast.testing.loop import in_loop
@@ -84,7 +84,7 @@ def each(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def committed(tmp_path: Path, whole: FilesystemSync | None, count: int) -> list[Commit]:
     """One that holds the writer up, and behind it so many that come together."""
-    syncing = Syncing(4, "test", lambda: whole)
+    syncing = GroupCommitThread(4, "test", lambda: whole)
     go = threading.Event()
     commits = [Commit(tmp_path / str(number), go if number == 0 else None) for number in range(1 + count)]
     for commit in commits:

@@ -20,7 +20,7 @@ from holdfast.gateway.server.tokens import Bearer
 from holdfast.gateway.streams.inbox_stream import Inbox
 from holdfast.gateway.streams.prompt_board import Board
 from holdfast.gateway.streams.registry import Streams
-from holdfast.gateway.streams.session_tail import Follower, Tail
+from holdfast.gateway.streams.session_tail import Follower, SharedTail
 from holdfast.ids import SessionId
 from holdfast.limits import RECORD_BYTES_MAX
 from holdfast.session.home.events import TokenAdded
@@ -435,7 +435,7 @@ def test_two_tokens_can_not_fill_all_streams() -> None:
         bounds = (settings.streams_per_token_max, settings.streams_per_person_max, settings.streams_max)
         assert bounds[0] < bounds[1] <= bounds[2] // 4
         streams = Streams(none, none, none, streams_max=40, streams_per_token_max=5, streams_per_person_max=10)
-        tail = Tail(SessionId("ops/api"), asyncio.Semaphore(), none)
+        tail = SharedTail(SessionId("ops/api"), asyncio.Semaphore(), none)
 
         def bearer(name: str, person: str) -> Bearer:
             return Bearer.of(TokenAdded(name=name, digest=name, person=person, scopes=("read",), audience="personal", expires_at=None, by="a"))
@@ -465,7 +465,7 @@ def test_more_streams_than_one_token_may_have_are_refused() -> None:
     async def story() -> None:
         none: Any = None
         streams = Streams(none, none, none, streams_max=3, streams_per_token_max=2, streams_per_person_max=3)
-        tail = Tail(SessionId("ops/api"), asyncio.Semaphore(), none)
+        tail = SharedTail(SessionId("ops/api"), asyncio.Semaphore(), none)
         one, other = (
             Bearer.of(TokenAdded(name=name, digest=name, person="alice", scopes=("read",), audience="personal", expires_at=None, by="a"))
             for name in "ab"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from holdfast.gateway.server.drive_scheduler import Drives
+from holdfast.gateway.server.drive_scheduler import DriveScheduler
 from holdfast.ids import SessionId
 from holdfast.session.events import TurnEnded
 from holdfast.testing.loop import in_loop
@@ -74,7 +74,7 @@ async def test_one_timer_waits_for_the_earliest_and_is_set_anew_when_an_earlier_
     stage = Stage("files", tmp_path / "home")
     agent = stage.agent([{"say": "looked"}] * 3)
     async with stage.open(agent) as home, stage.open(agent) as other, asyncio.TaskGroup() as group:
-        drives = Drives(home.service)
+        drives = DriveScheduler(home.service)
         running = group.create_task(drives.run())
         await until_true(lambda: drives.rescans > 0)
         idle = len(asyncio.all_tasks())

@@ -239,7 +239,7 @@ async def test_a_disk_that_refuses_to_be_read_ends_no_server(monkeypatch: pytest
             return await asked(*given, **named)
 
         monkeypatch.setattr(home.service, verb, refuses_once)
-        running = asyncio.ensure_future(driving.Drives(home.service).run())
+        running = asyncio.ensure_future(driving.DriveScheduler(home.service).run())
         ended = asyncio.ensure_future(_ended(home))
         await asyncio.wait([running, ended], return_when=asyncio.FIRST_COMPLETED)
         assert (running.done(), await ended, len(tries) > 1) == (False, "completed", True)
@@ -253,7 +253,7 @@ async def test_a_turn_that_waits_for_what_is_not_here_is_said_to_once(caplog: py
     async with open_in_memory(agents=[holdfast.Agent("ops", model=ScriptModel(["done"]))], disk=disk) as home:
         await home.service.send("ops/a", "go", source=holdfast.MessageSource.local("alice"), wait=False)
     async with open_in_memory(disk=disk) as home, asyncio.timeout(WAIT_SECONDS):
-        drives = driving.Drives(home.service)
+        drives = driving.DriveScheduler(home.service)
         running = asyncio.ensure_future(drives.run())
         for _ in range(3):
             while drives.rescans == 0 or drives.running:  # noqa: ASYNC110  # a turn of the loop each

@@ -13,7 +13,7 @@ from holdfast.errors import Busy
 from holdfast.gateway.server.tokens import Bearer, TokenAdded, TokenBook
 from holdfast.gateway.streams.frames import frame_from_event, frame_from_piece
 from holdfast.gateway.streams.registry import Streams
-from holdfast.gateway.streams.session_tail import Follower, Tail, Tails
+from holdfast.gateway.streams.session_tail import Follower, SharedTail, Tails
 from holdfast.ids import InstanceId, SessionId, TurnId
 from holdfast.runtime.lifecycle import instances as lives
 from holdfast.runtime.streams.feed import Delta
@@ -293,9 +293,9 @@ def test_settings_that_can_not_be_used_are_no_fault_of_the_request_and_tell_nobo
 BEARER = Bearer.of(TokenAdded(name="n", digest="d", person="alice", scopes=("read",), audience="personal", expires_at=None, by="alice"))
 
 
-def a_tail() -> Tail:
+def a_tail() -> SharedTail:
     none: Any = None
-    tail = Tail(SessionId("ops/api"), asyncio.Semaphore(), none)
+    tail = SharedTail(SessionId("ops/api"), asyncio.Semaphore(), none)
     tail.instance = "i"
     return tail
 

@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast import blocking
 from holdfast.home import Home
-from holdfast.runtime.external_loop import ForeignTurn
+from holdfast.runtime.external_loop import ExternalTurn
 from holdfast.testing import open_in_memory
 
 ALICE = holdfast.MessageSource.local("alice")
@@ -39,13 +39,13 @@ def names(kind: type) -> set[str]:
 
 def test_the_names_are_the_same() -> None:
     assert names(Home) - {"service"} == names(blocking.Home)
-    assert names(ForeignTurn) == names(blocking.OwnLoop)
+    assert names(ExternalTurn) == names(blocking.OwnLoop)
 
 
 def test_help_says_the_same() -> None:
     assert (Home.send.__doc__ or "").startswith("Send a message")
     assert blocking.Home.send.__doc__ == Home.send.__doc__
-    assert blocking.OwnLoop.gate.__doc__ == ForeignTurn.gate.__doc__
+    assert blocking.OwnLoop.gate.__doc__ == ExternalTurn.gate.__doc__
 
 
 def test_a_loop_of_ones_own_needs_no_event_loop() -> None:

@@ -8,7 +8,7 @@ import pytest
 import holdfast
 from holdfast.ids import SessionId
 from holdfast.runtime.drive.driver import Driver
-from holdfast.runtime.external_loop import ForeignTurns
+from holdfast.runtime.external_loop import ExternalTurns
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.session.events import ApprovalRequested, CallFinished, CallsProposed, ModelCallStarted, ToolStarted, TurnEnded
 from holdfast.testing.loop import in_loop
@@ -121,13 +121,13 @@ async def test_a_bare_answer_word_gives_a_loop_no_turn_and_least_of_all_the_one_
 async def test_a_loop_that_another_message_comes_before_is_told_that_it_is_busy(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own message is not left in the queue, where it would begin later with no loop to drive it."""
     async with stage.open(loop_agent(stage)) as home:
-        claimed = ForeignTurns._claim_or_say_busy
+        claimed = ExternalTurns._claim_or_say_busy
 
-        async def and_bob_says_something(turns: ForeignTurns, ledger: Ledger, driver: Driver) -> None:
+        async def and_bob_says_something(turns: ExternalTurns, ledger: Ledger, driver: Driver) -> None:
             await claimed(turns, ledger, driver)
             await home.send("ops/api", "what time is it", source=bob, wait=False)
 
-        monkeypatch.setattr(ForeignTurns, "_claim_or_say_busy", and_bob_says_something)
+        monkeypatch.setattr(ExternalTurns, "_claim_or_say_busy", and_bob_says_something)
         with pytest.raises(holdfast.Busy):
             async with home.turn("ops/api", "look around", source=alice):
                 pass

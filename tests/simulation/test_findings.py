@@ -10,7 +10,7 @@ from holdfast.adapters.inmemory import InMemoryDisk, InMemoryStore
 from holdfast.adapters.inmemory.disk import Fault
 from holdfast.errors import Busy, Fenced, InDoubt, Refused
 from holdfast.gateway.server import drive_scheduler as driving
-from holdfast.gateway.server.drive_scheduler import Drives
+from holdfast.gateway.server.drive_scheduler import DriveScheduler
 from holdfast.home import Agent
 from holdfast.ids import CallId, InstanceId, ReminderId, SessionId, TurnId
 from holdfast.ports.delivery import Parcel
@@ -20,7 +20,7 @@ from holdfast.runtime.drive.outbox import Outbox
 from holdfast.runtime.jobs.verbs import Circle, list_jobs
 from holdfast.runtime.jobs.watcher import hosted_here
 from holdfast.runtime.ledger.ledger import Ledger
-from holdfast.runtime.ledger.open_sessions import Shelf
+from holdfast.runtime.ledger.open_sessions import OpenSessions
 from holdfast.runtime.verbs.send import Sending
 from holdfast.secrecy import Secrecy
 from holdfast.session.codec import encode
@@ -76,7 +76,7 @@ async def test_a_spent_handle_is_not_closed_under_those_who_still_use_it() -> No
     """One task of a process met a commit in doubt; the driver beside it died of a bug of ours instead of hearing why."""
     disk = InMemoryDisk()
     await born(disk)
-    shelf = Shelf(InMemoryStore(disk))
+    shelf = OpenSessions(InMemoryStore(disk))
     async with shelf.use(OPS) as driving:
 
         async def ask() -> None:
@@ -153,7 +153,7 @@ async def test_a_scan_that_could_not_be_made_does_not_end_the_server(monkeypatch
             return await owing()
 
         monkeypatch.setattr(home.service, "owing", busy_once)
-        drives = Drives(home.service)
+        drives = DriveScheduler(home.service)
         running = asyncio.ensure_future(drives.run())
         while drives.rescans == 0 and not running.done():  # noqa: ASYNC110  # a turn of the loop each
             await asyncio.sleep(0)
@@ -176,7 +176,7 @@ async def test_a_prompt_past_its_time_that_a_drive_could_not_close_is_looked_for
             raise Busy("no space is left")
 
         home.service.drive_all = refuse  # type: ignore[method-assign]  # as on a full disk
-        drives = Drives(home.service)
+        drives = DriveScheduler(home.service)
         running = asyncio.ensure_future(drives.run())
         for _ in range(500):  # turns of the loop; a scan takes a few
             await asyncio.sleep(0)

@@ -29,7 +29,7 @@ from holdfast.runtime.delegates import delegation as delegating
 from holdfast.runtime.drive import binding as looking
 from holdfast.runtime.drive import driver, model_call, tool_call
 from holdfast.runtime.jobs import call as job_call
-from holdfast.runtime.ledger.attempt import As
+from holdfast.runtime.ledger.attempt import WriteAs
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.memory import recall as recalling
 from holdfast.runtime.service import Service
@@ -200,7 +200,7 @@ def test_a_reminder_fired_by_everybody_who_finds_it_due_is_seen(monkeypatch: pyt
         if not reminding.has_due(ledger.state, now):
             return False
         drafts = [Draft(*encode(event)) for event in deciding.commit(ledger.state, [reminding.firing(world, ledger.state)], now=now).events]
-        await ledger.attempt.write(lambda _: drafts, as_=As.ANYONE)
+        await ledger.attempt.write(lambda _: drafts, as_=WriteAs.PARTICIPANT)
         return True
 
     monkeypatch.setattr(reminding, "fire_due", blindly)

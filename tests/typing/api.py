@@ -63,7 +63,7 @@ async def everything(home: holdfast.Home) -> None:
             await foreign.record(gate, "ok", "done")
         assert_type(await foreign.finish("done"), holdfast.Turn)
     async with home.take_up("ops/api", "t1") as again:
-        assert_type(again, holdfast.ForeignTurn)
+        assert_type(again, holdfast.ExternalTurn)
         assert_type(again.standing, holdfast.Gate | None)
 
 

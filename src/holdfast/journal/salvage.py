@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from holdfast.journal.record import Record, believe, read_unverified
 
 
-def genuine_beyond(keys: Sequence[bytes], lines: Iterable[bytes], *, after: int) -> Iterator[Record]:
+def authentic_records_after(keys: Sequence[bytes], lines: Iterable[bytes], *, after: int) -> Iterator[Record]:
     """Each once, as they lie. Rows of before that were copied to the end have numbers of before, and are left out."""
     previous: bytes | None = None
     seen: set[bytes] = set()

@@ -36,7 +36,7 @@ async def wait_for(watch: asyncio.Event) -> None:
         return
 
 
-def the_one(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+def most_useful_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     """Of what went wrong side by side: the error that says what to do next, before its consequences."""
     flat: list[BaseException] = []
     stack: list[BaseException] = [errors]

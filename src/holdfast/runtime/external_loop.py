@@ -28,10 +28,10 @@ from holdfast.runtime.cancellation import finish, wait_for
 from holdfast.runtime.context import World
 from holdfast.runtime.drive.binding import look
 from holdfast.runtime.drive.driver import Driver, Until
-from holdfast.runtime.drive.turn import TurnDrives, nothing_owed
+from holdfast.runtime.drive.turn import TurnRunner, nothing_owed
 from holdfast.runtime.ledger.home_ledger import HomeLedger
 from holdfast.runtime.ledger.ledger import Ledger
-from holdfast.runtime.ledger.open_sessions import Shelf
+from holdfast.runtime.ledger.open_sessions import OpenSessions
 from holdfast.runtime.reports.builder import turn_report
 from holdfast.runtime.reports.open_prompts import prompts_open
 from holdfast.runtime.reports.types import ApprovalReport, TurnReport, approval_report
@@ -78,7 +78,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
 Ended = Literal["ok", "error", "timed_out", "in_doubt"]
 
 
-class ForeignTurn:
+class ExternalTurn:
     """What `Service.foreign_turn` gives: leaving that without `finish` fails the turn."""
 
     def __init__(self, world: World, ledger: Ledger, home: HomeLedger, driver: Driver, turn: TurnId) -> None:
@@ -246,17 +246,17 @@ class ForeignTurn:
         return self.turn not in self._ledger.state.turns
 
 
-class ForeignTurns:
+class ExternalTurns:
     """One per service; it remembers nothing."""
 
-    def __init__(self, world: World, shelf: Shelf, home: HomeLedger, drives: TurnDrives) -> None:
+    def __init__(self, world: World, shelf: OpenSessions, home: HomeLedger, drives: TurnRunner) -> None:
         self._world = world
         self._shelf = shelf
         self._home = home
         self._drives = drives
 
     @asynccontextmanager
-    async def begin(self, session: SessionId, incoming: Incoming) -> AsyncGenerator[ForeignTurn, None]:
+    async def begin(self, session: SessionId, incoming: Incoming) -> AsyncGenerator[ExternalTurn, None]:
         refuse_unfit(self._world, session, incoming)
         await ensure_session(self._world, session, by=incoming.sender)
         async with self._shelf.use(session) as ledger:
@@ -277,7 +277,7 @@ class ForeignTurns:
                 await self._drives.leave(ledger, driver)
 
     @asynccontextmanager
-    async def again(self, session: SessionId, turn: TurnId) -> AsyncGenerator[ForeignTurn, None]:
+    async def again(self, session: SessionId, turn: TurnId) -> AsyncGenerator[ExternalTurn, None]:
         """A parked turn of a loop that left it, or died. Its authority is what its journal says; whether it was answered meanwhile is for `wait` to tell."""
         async with self._shelf.use(session) as ledger:
             driver = self._drives.driver(ledger)
@@ -297,8 +297,8 @@ class ForeignTurns:
                 await self._drives.leave(ledger, driver)
 
     @asynccontextmanager
-    async def _given(self, ledger: Ledger, driver: Driver, name: TurnId) -> AsyncGenerator[ForeignTurn, None]:
-        turn = ForeignTurn(self._world, ledger, self._home, driver, name)
+    async def _given(self, ledger: Ledger, driver: Driver, name: TurnId) -> AsyncGenerator[ExternalTurn, None]:
+        turn = ExternalTurn(self._world, ledger, self._home, driver, name)
         try:
             yield turn
         except BaseException:
@@ -315,7 +315,7 @@ class ForeignTurns:
             await ledger.refresh()
             running = ledger.state.running
             if running is not None and ledger.state.turns[running].loop == "foreign":
-                await _end_if_left(ForeignTurn(self._world, ledger, self._home, driver, running), ledger)
+                await _end_if_left(ExternalTurn(self._world, ledger, self._home, driver, running), ledger)
 
     async def _claim_or_say_busy(self, ledger: Ledger, driver: Driver) -> None:
         if not await driver.claim():
@@ -338,7 +338,7 @@ def _is_free_for(turn: TurnId) -> Until:
     return lambda state: state.running in (None, turn)
 
 
-async def _end_if_left(turn: ForeignTurn, ledger: Ledger) -> None:
+async def _end_if_left(turn: ExternalTurn, ledger: Ledger) -> None:
     await ledger.look()  # a step that was cancelled on its way may be durable
     if not turn.is_over and not ledger.state.turns[turn.turn].parked:
         await turn.fail("loop_left", "the loop that drove this turn left it without an end")

@@ -23,19 +23,19 @@ from holdfast.runtime.delegates.delegation import Delegation
 from holdfast.runtime.drive.compactor import CompactionReport, Compactor
 from holdfast.runtime.drive.driver import Until
 from holdfast.runtime.drive.outbox import owed_by
-from holdfast.runtime.drive.turn import TurnDrives
-from holdfast.runtime.external_loop import ForeignTurn, ForeignTurns
+from holdfast.runtime.drive.turn import TurnRunner
+from holdfast.runtime.external_loop import ExternalTurn, ExternalTurns
 from holdfast.runtime.jobs.watcher import JobKeeper
 from holdfast.runtime.ledger.home_ledger import HomeLedger
 from holdfast.runtime.ledger.ledger import Ledger
-from holdfast.runtime.ledger.open_sessions import Shelf
+from holdfast.runtime.ledger.open_sessions import OpenSessions
 from holdfast.runtime.ledger.timekeeper import HomeTime
 from holdfast.runtime.redaction import refuse_secrets
 from holdfast.runtime.reports import listing
-from holdfast.runtime.reports.builder import doubts_of, session_report, turn_report
+from holdfast.runtime.reports.builder import session_report, turn_report, unknown_outcomes
 from holdfast.runtime.reports.grants import GrantReport, grant_report
-from holdfast.runtime.reports.index_writer import Noting, note, note_sealed
-from holdfast.runtime.reports.lock_budget import Patience
+from holdfast.runtime.reports.index_writer import IndexWriter, note, write_sealed_row
+from holdfast.runtime.reports.lock_budget import LockWaitBudget
 from holdfast.runtime.reports.types import AnswerReport, ApprovalReport, ReminderReport, SessionReport, TurnReport
 from holdfast.runtime.streams.feed import Feed
 from holdfast.runtime.streams.follow import follow_session
@@ -61,20 +61,20 @@ class Service:
         self.time = HomeTime(self.home, world.clock)
         world.check_clock = self.home.check_clock
         world.now_ms = self.time.now_ms
-        self.shelf = Shelf(
+        self.shelf = OpenSessions(
             world.store,
             time=self.time,
             also=lambda before, events: owed_by(world.channels, before, events),
-            on_sealed=lambda session, instance: note_sealed(world, session, instance),
+            on_sealed=lambda session, instance: write_sealed_row(world, session, instance),
         )
         self.delegation = Delegation(world, self.shelf)
         self.jobs = JobKeeper(world, self.shelf, self.feed, self.drive_all)
-        self.noting = Noting(world)
-        drives = self._drives = TurnDrives(world, self.shelf, self.home, self.feed, self.delegation, self.noting)
+        self.noting = IndexWriter(world)
+        drives = self._drives = TurnRunner(world, self.shelf, self.home, self.feed, self.delegation, self.noting)
         self._sending = Sending(world, self.shelf, self.delegation, drives)
         self._answering = Answering(world, self.shelf, self.home, self.time, self.delegation, drives)
         self._resuming = Resuming(world, self.shelf, self.home, self.time, self.delegation, self.jobs, drives)
-        self._foreign = ForeignTurns(world, self.shelf, self.home, drives)
+        self._foreign = ExternalTurns(world, self.shelf, self.home, drives)
         self._stack = AsyncExitStack()
         self._listener: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -200,23 +200,23 @@ class Service:
         """Drive on whatever is owed, until nothing is. A turn that ended after record `since` is told of, also where nothing is owed any more."""
         return await self._resuming.resume(session_id(session), by=by, model=model, since=since)
 
-    async def owing_heads(self, patience: Patience | None = None) -> Mapping[SessionId, int]:
+    async def owing_heads(self, patience: LockWaitBudget | None = None) -> Mapping[SessionId, int]:
         """`owing`, each with its last record: to `resume` one may end turns of another, which has them to tell when its own time comes."""
         return await self._resuming.owing_heads(patience)
 
     def foreign_turn(
         self, session: str, text: str, *, source: MessageSource | None, agent: str | None = None, workspace: Workspace | None = None
-    ) -> AbstractAsyncContextManager[ForeignTurn]:
+    ) -> AbstractAsyncContextManager[ExternalTurn]:
         """A turn driven by the caller's own loop; left without an end, it has failed."""
         return self._foreign.begin(session_id(session), Incoming(text=text, source=source, agent=agent, workspace=workspace))
 
-    def foreign_turn_again(self, session: str, turn: TurnId) -> AbstractAsyncContextManager[ForeignTurn]:
+    def foreign_turn_again(self, session: str, turn: TurnId) -> AbstractAsyncContextManager[ExternalTurn]:
         """A parked turn of such a loop, taken up by another."""
         return self._foreign.again(session_id(session), turn)
 
     # --- serving
 
-    async def owing(self, patience: Patience | None = None) -> Sequence[SessionId]:
+    async def owing(self, patience: LockWaitBudget | None = None) -> Sequence[SessionId]:
         """Sessions in which a driver could do something now, from the index; those behind their journal are opened, and those with jobs looked at."""
         return await self._resuming.owing(patience)
 
@@ -281,7 +281,7 @@ class Service:
             await self._changed(ledger)
             return report
 
-    async def reminders(self, *, patience: Patience | None = None) -> tuple[ReminderReport, ...]:
+    async def reminders(self, *, patience: LockWaitBudget | None = None) -> tuple[ReminderReport, ...]:
         """Every one that stands, in all sessions, the next one first."""
         return await listing.reminders(self.world, self.shelf, patience=patience)
 
@@ -307,15 +307,17 @@ class Service:
 
     # --- looking
 
-    def patience(self) -> Patience:
+    def patience(self) -> LockWaitBudget:
         """For one list: how long it waits for writers in all; afterwards it says which sessions could not be looked at."""
-        return Patience(self.world.store)
+        return LockWaitBudget(self.world.store)
 
-    async def approvals(self, *, for_: str | None = None, everything: bool = False, patience: Patience | None = None) -> tuple[ApprovalReport, ...]:
+    async def approvals(
+        self, *, for_: str | None = None, everything: bool = False, patience: LockWaitBudget | None = None
+    ) -> tuple[ApprovalReport, ...]:
         await self.time.look()
         return await listing.approvals(self.world, self.shelf, for_=for_, everything=everything, patience=patience)
 
-    async def approvals_json(self, *, patience: Patience | None = None) -> msgspec.Raw:
+    async def approvals_json(self, *, patience: LockWaitBudget | None = None) -> msgspec.Raw:
         """Everything that waits, as one JSON array of ApprovalReports: for whoever only passes it on."""
         await self.time.look()
         return await listing.approvals_json(self.world, self.shelf, patience=patience)
@@ -332,7 +334,7 @@ class Service:
         if report.turn is None or report.outcome == "sealed":
             return ()
         async with self.shelf.use(session_id(report.session)) as ledger:
-            return doubts_of(ledger, report.turn)
+            return unknown_outcomes(ledger, report.turn)
 
     async def turn(self, session: str, turn: TurnId) -> TurnReport:
         async with self.shelf.use(session_id(session)) as ledger:

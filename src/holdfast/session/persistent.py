@@ -1,7 +1,7 @@
 """
 Two small persistent collections, so that state can be frozen and still cheap to move.
 
-`Trail` is an append-only sequence whose versions share their past: adding is O(1), old versions stay what they were.
+`PersistentList` is an append-only sequence whose versions share their past: adding is O(1), old versions stay what they were.
 `Window` remembers the last N keys, also O(1) amortised per addition.
 """
 
@@ -16,7 +16,7 @@ _CHUNK = 64  # a Window copies at most this many entries per addition, and as ma
 _Cell = tuple[Any, Any]
 
 
-class Trail(Generic[T]):
+class PersistentList(Generic[T]):
     """Immutable; `Trail()` is empty. Iterates from the oldest."""
 
     __slots__ = ("_cell", "_length", "_walked")
@@ -28,10 +28,10 @@ class Trail(Generic[T]):
         # The oldest items, as far as this version or one before it was ever iterated: a long view is walked from its end to there, and no further.
         self._walked = walked
 
-    def add(self, item: T) -> "Trail[T]":
-        return Trail((self._cell, item), self._length + 1, self._walked)
+    def add(self, item: T) -> "PersistentList[T]":
+        return PersistentList((self._cell, item), self._length + 1, self._walked)
 
-    def extend(self, items: Iterable[T]) -> "Trail[T]":
+    def extend(self, items: Iterable[T]) -> "PersistentList[T]":
         trail = self
         for item in items:
             trail = trail.add(item)
@@ -61,7 +61,7 @@ class Trail(Generic[T]):
             cell = cell[0]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Trail) and len(self) == len(other) and list(self) == list(other)
+        return isinstance(other, PersistentList) and len(self) == len(other) and list(self) == list(other)
 
     def __hash__(self) -> int:
         return hash(self._length)

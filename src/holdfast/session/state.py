@@ -27,7 +27,7 @@ from holdfast.session.events import (
     RecalledItem,
 )
 from holdfast.session.features.reminders.schedule import Schedule
-from holdfast.session.persistent import Trail, Window
+from holdfast.session.persistent import PersistentList, Window
 from holdfast.session.view.messages import Message, Quote, Usage
 
 
@@ -156,7 +156,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     inputs: tuple[InputId, ...]
     started_at: int
     base: "View"  # the shared view when it started
-    own: Trail[Message]
+    own: PersistentList[Message]
     epoch: int
     others: tuple[str, ...] = ()  # a line for each turn that was parked when it started
     calls: tuple[Call, ...] = ()  # the open batch
@@ -258,7 +258,7 @@ class View(msgspec.Struct, frozen=True, gc=False):
     """What all turns share: a summary of the oldest, and the ended turns since."""
 
     summary: str | None = None
-    entries: Trail[ViewEntry] = Trail()
+    entries: PersistentList[ViewEntry] = PersistentList()
     compactions: int = 0  # how many led to it: views of the same number share their past
     tokens: int = 0  # as the model counted them, at the last turn's end; 0: it never said
     summary_audience: Audience = Audience.PERSONAL  # the narrowest of what was summarised

@@ -11,7 +11,7 @@ from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Draft, Journal
 from holdfast.runtime.ledger import open_sessions as shelves
 from holdfast.runtime.ledger.ledger import Ledger
-from holdfast.runtime.ledger.open_sessions import Shelf
+from holdfast.runtime.ledger.open_sessions import OpenSessions
 from holdfast.session.codec import encode
 from holdfast.session.events import SessionBorn
 from holdfast.testing.loop import in_loop
@@ -45,12 +45,12 @@ class Slow(InMemoryStore):
 
 
 @asynccontextmanager
-async def slow() -> AsyncGenerator[tuple[Slow, Shelf], None]:
+async def slow() -> AsyncGenerator[tuple[Slow, OpenSessions], None]:
     store = Slow()
     for name in (X, Y, Z):
         born = SessionBorn(session=name, instance=InstanceId("life"), origin="created", by="alice")
         await (await store.create(name, InstanceId("life"), [Draft(*encode(born))], origin="created", by="alice")).close()
-    shelf = Shelf(store)
+    shelf = OpenSessions(store)
     try:
         async with asyncio.timeout(SECONDS):
             yield store, shelf
@@ -59,14 +59,14 @@ async def slow() -> AsyncGenerator[tuple[Slow, Shelf], None]:
         await store.close()
 
 
-async def used(shelf: Shelf, session: SessionId, done: asyncio.Event) -> Ledger:
+async def used(shelf: OpenSessions, session: SessionId, done: asyncio.Event) -> Ledger:
     async with shelf.use(session) as ledger:
         await ledger.refresh()
         await done.wait()
         return ledger
 
 
-async def glanced_at(shelf: Shelf, session: SessionId) -> None:
+async def glanced_at(shelf: OpenSessions, session: SessionId) -> None:
     async with shelf.use(session):
         pass  # left before anybody else comes to their next step
 

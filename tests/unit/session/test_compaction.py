@@ -4,7 +4,7 @@ from holdfast.ids import CallId, InstanceId, SessionId, TurnId
 from holdfast.session.authority.context import Audience
 from holdfast.session.events import Compacted
 from holdfast.session.evolve.fold import evolve
-from holdfast.session.persistent import Trail
+from holdfast.session.persistent import PersistentList
 from holdfast.session.state import SessionState, View, ViewEntry
 from holdfast.session.view.build import shared_messages
 from holdfast.session.view.compaction import CompactionRules, Plan, extract, names_in, plan_shared, required_facts, with_facts
@@ -13,7 +13,7 @@ from holdfast.session.view.sizes import chars
 
 
 def state_with(*entries: list[Message], summary: str | None = None, compactions: int = 0) -> SessionState:
-    trail: Trail[ViewEntry] = Trail()
+    trail: PersistentList[ViewEntry] = PersistentList()
     for number, messages in enumerate(entries, 1):
         trail = trail.add(ViewEntry(TurnId(f"t{number}"), tuple(messages)))
     size = len(summary or "") + sum(chars(messages) for messages in entries)
@@ -107,7 +107,7 @@ def test_the_threshold_is_the_setting_else_three_quarters_of_the_window_else_a_s
 
 def test_a_summary_is_for_the_narrowest_circle_of_what_it_took_in() -> None:
     """A team's turn loses a summary that holds a private turn, rather than see it; a person's own turn has it."""
-    trail: Trail[ViewEntry] = Trail()
+    trail: PersistentList[ViewEntry] = PersistentList()
     for number, audience in enumerate((Audience.TEAM, Audience.PERSONAL, Audience.PUBLIC), 1):
         trail = trail.add(ViewEntry(TurnId(f"t{number}"), (NoteMessage(f"said {number}"),), audience))
     state = SessionState(session=SessionId("local/a"), instance=InstanceId("i"), view=View(None, trail))

@@ -28,7 +28,7 @@ from holdfast.session.evolve import turn as evolve_turn
 from holdfast.session.evolve.fold import evolve, initial
 from holdfast.session.features.memory import items as memory
 from holdfast.session.features.reminders import schedule
-from holdfast.session.persistent import Trail, Window
+from holdfast.session.persistent import PersistentList, Window
 from holdfast.session.snapshots.layout import layout_of
 from holdfast.session.snapshots.session import FOLD, LAYOUT, decode_state, encode_state, layout
 from holdfast.session.state import Phase, SessionState, Turn
@@ -92,7 +92,7 @@ def members() -> Iterator[tuple[type, str]]:
 def test_a_method_or_a_property_that_means_something_else_is_another_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     """`Turn.phase` and the trail decide what a fold adds up to as much as `evolve` does."""
     found = list(members())
-    assert {(Turn, "phase"), (Trail, "extend"), (Window, "of"), (Usage, "__add__")} <= set(found)
+    assert {(Turn, "phase"), (PersistentList, "extend"), (Window, "of"), (Usage, "__add__")} <= set(found)
     for kind, name in found:
         with monkeypatch.context() as patch:
             is_property = isinstance(vars(kind)[name], property)
@@ -152,7 +152,16 @@ def test_another_default_is_another_layout() -> None:
         return layout_of([function], {"Kept": msgspec.defstruct("Kept", [("field", Any, default)])})
 
     found = [0, 1, "0", (), frozenset("a"), frozenset("b"), Phase.READY, Phase.DECIDING, msgspec.field(default_factory=dict)]
-    found += [msgspec.field(default_factory=list), Usage(), Usage(input_tokens=1), Trail(), Trail().extend([1]), Window(1), Window(2), None]
+    found += [
+        msgspec.field(default_factory=list),
+        Usage(),
+        Usage(input_tokens=1),
+        PersistentList(),
+        PersistentList().extend([1]),
+        Window(1),
+        Window(2),
+        None,
+    ]
     functions: list[Any] = [lambda a=0: a, lambda a=1: a, lambda *, a=0: a, lambda a: a in {1, 2}, lambda a: a in {1, 3}]
     said = [*map(kept, found), *(kept(0, each) for each in functions)]
     assert len(set(said)) == len(said)

@@ -3,22 +3,22 @@
 import pytest
 
 from holdfast.limits import DEDUP_INPUTS
-from holdfast.session.persistent import Trail, Window
+from holdfast.session.persistent import PersistentList, Window
 
 
 def test_adding_leaves_the_old_version_as_it_was() -> None:
-    empty: Trail[int] = Trail()
+    empty: PersistentList[int] = PersistentList()
     one, two = empty.add(1), empty.add(2)
     assert (list(empty), list(one), list(two), list(one.extend([3, 4]))) == ([], [1], [2], [1, 3, 4])
     assert (len(one.extend([3, 4])), one.last(), empty.last()) == (3, 1, None)
-    assert Trail().add(1) == one != two
+    assert PersistentList().add(1) == one != two
     assert one.__hash__() == two.__hash__()
     assert repr(one) == "Trail([1])"
 
 
 def test_versions_are_what_they_are_in_whatever_order_they_are_walked() -> None:
     """What one version has walked is not walked again by those that come after it, and is seen by none that does not have it."""
-    versions: list[Trail[int]] = [Trail()]
+    versions: list[PersistentList[int]] = [PersistentList()]
     for number in range(8):
         versions.append(versions[-1].add(number))
     branch = versions[3].add(100)
@@ -28,14 +28,14 @@ def test_versions_are_what_they_are_in_whatever_order_they_are_walked() -> None:
 
 
 def test_the_newest_come_first_and_the_rest_is_not_walked() -> None:
-    newest = Trail[int]().extend(range(1_000)).newest_first()
-    assert ([next(newest), next(newest)], list(Trail[int]().newest_first())) == ([999, 998], [])
-    assert list(Trail[int]().extend([1, 2, 3]).newest_first()) == [3, 2, 1]
+    newest = PersistentList[int]().extend(range(1_000)).newest_first()
+    assert ([next(newest), next(newest)], list(PersistentList[int]().newest_first())) == ([999, 998], [])
+    assert list(PersistentList[int]().extend([1, 2, 3]).newest_first()) == [3, 2, 1]
 
 
 def test_a_long_trail_is_freed_and_compared_without_recursion() -> None:
-    trail: Trail[int] = Trail().extend(range(200_000))
-    assert trail == Trail().extend(range(200_000))
+    trail: PersistentList[int] = PersistentList().extend(range(200_000))
+    assert trail == PersistentList().extend(range(200_000))
     del trail
 
 

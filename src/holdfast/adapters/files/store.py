@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.files.commit.append_queue import Lane, Request
+from holdfast.adapters.files.commit.append_queue import AppendQueue, Request
 from holdfast.adapters.files.commit.filesystem_sync import FilesystemSync
-from holdfast.adapters.files.commit.sync_thread import Syncable, Syncing
-from holdfast.adapters.files.commit.threads import Arrival, Threads, no_thread
+from holdfast.adapters.files.commit.sync_thread import GroupCommitThread, Syncable
+from holdfast.adapters.files.commit.threads import Completion, Threads, no_thread
 from holdfast.adapters.files.derived_keys import DerivedKeys
-from holdfast.adapters.files.home.create import bear_home, is_born, open_home_folder
+from holdfast.adapters.files.home.create import create_home, is_born, open_home_folder
 from holdfast.adapters.files.home.journal import HomeJournal
 from holdfast.adapters.files.home.keys import Keys, KnownKeys, load_keys
 from holdfast.adapters.files.home.layout import HOME_SESSION, HomeFiles
@@ -28,7 +28,7 @@ from holdfast.adapters.files.paths import disk_refused, open_file, walk
 from holdfast.adapters.files.session import signed_quarantine as aside
 from holdfast.adapters.files.session import snapshots
 from holdfast.adapters.files.session.claim import DriverClaim, remove_folder
-from holdfast.adapters.files.session.directory import Lives
+from holdfast.adapters.files.session.directory import SessionDirectory
 from holdfast.adapters.files.session.files import SessionFiles
 from holdfast.adapters.files.session.journal import FileJournal
 from holdfast.adapters.files.session.locks import forked
@@ -62,7 +62,7 @@ class FileStore:
         self.writer = f"w{self._pid}-{secrets.token_hex(4)}"
         self._threads = Threads(_THREADS, "holdfast-files")
         self._committers = Threads(_COMMITTERS, "holdfast-commit")
-        self._syncing = Syncing(_SYNCERS, "holdfast-sync", lambda: FilesystemSync.open(home))
+        self._syncing = GroupCommitThread(_SYNCERS, "holdfast-sync", lambda: FilesystemSync.open(home))
         self._closed = False
         # Given up when the store is closed; the kernel does the same for a process that dies.
         self.claims: set[DriverClaim] = set()
@@ -71,7 +71,7 @@ class FileStore:
         own = self._own = HomeJournal(self, self._files.own(), keys, found.trouble)
         # What lanes and handles ask in every append, with nothing in between.
         self.check_alive, self.seal_mark, self.seal, self.is_lost = own.check_alive, own.seal_mark, own.seal, own.is_lost
-        self._lives = Lives(self, self._files, own, keys)
+        self._lives = SessionDirectory(self, self._files, own, keys)
         self._derived = DerivedKeys(keys, own.generation)
         learn(self, self.key_bytes())
 
@@ -117,7 +117,7 @@ class FileStore:
                 refuse_unsafe(home, str(path), magic_of)
             clock = clock or SystemClock()
             if create and not is_born(home):
-                bear_home(home, path, clock.now_ms())
+                create_home(home, path, clock.now_ms())
             store = cls(home, path, load_keys(home), clock, segment_bytes, lock_wait_seconds)
             store._own.load()
             if create and store._own.trouble is None:
@@ -368,9 +368,9 @@ class FileStore:
     def is_closed(self) -> bool:
         return self._closed
 
-    async def wait_for(self, request: Request, lane: Lane) -> None:
+    async def wait_for(self, request: Request, lane: AppendQueue) -> None:
         self._check_threads()
-        arrival = Arrival()
+        arrival = Completion()
         request.wake = arrival.tell
         lane.append_soon(request)
         await arrival.wait()

@@ -222,14 +222,14 @@ def _disk(home: Path) -> Iterator[Finding]:
 
 def _keys(home: Path) -> Iterator[Finding]:
     from holdfast.adapters.files.home.keys import load_keys
-    from holdfast.adapters.files.home.trusted_keys import that_count
+    from holdfast.adapters.files.home.trusted_keys import trusted_keys
 
     folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if not (home / "keys").exists() and not (home / "home").exists():
             return  # not born yet
         found = load_keys(folder)
-        counted = that_count(folder, found.by_generation)
+        counted = trusted_keys(folder, found.by_generation)
     except HoldfastError as exc:
         yield Finding("keys", "problem", exc.message, exc.hint)
         return

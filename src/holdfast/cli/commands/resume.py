@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.ids import SessionId
-    from holdfast.runtime.reports.lock_budget import Patience
+    from holdfast.runtime.reports.lock_budget import LockWaitBudget
     from holdfast.runtime.service import Service
 
 
@@ -62,7 +62,7 @@ async def _resume(options: Options, session: str | None, model: str | None, asse
 
 
 async def _one_of_several(
-    options: Options, service: "Service", patience: "Patience", session: "SessionId", model: str | None, by: str, since: int | None
+    options: Options, service: "Service", patience: "LockWaitBudget", session: "SessionId", model: str | None, by: str, since: int | None
 ) -> int:
     """The others don't wait for one that somebody keeps locked, stopped perhaps: it is told, and owed as before."""
     from holdfast.cli.shared.turn_output import told_error

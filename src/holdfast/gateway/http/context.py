@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.errors import Refused
-from holdfast.gateway.server.drive_scheduler import Drives
+from holdfast.gateway.server.drive_scheduler import DriveScheduler
 from holdfast.gateway.server.metrics import Metrics
 from holdfast.gateway.server.rate_limit import Rate
 from holdfast.gateway.server.tokens import Bearer, TokenBook
@@ -52,7 +52,7 @@ class Gateway:
         )
         self.tails = Tails(service, self.streams)
         self.inboxes = Inboxes(service, self.streams)
-        self.drives = Drives(service)
+        self.drives = DriveScheduler(service)
         self.is_ready = False
         # Looking for a prompt that is not there compares every session with the index: few such looks for each token.
         self._misses = Rate(per_second=2, burst=30)

@@ -12,7 +12,7 @@ import logging
 
 from holdfast.errors import HoldfastError, Untrusted
 from holdfast.ids import SessionId
-from holdfast.runtime.drive.drivability import why_not
+from holdfast.runtime.drive.drivability import why_cannot_drive
 from holdfast.runtime.service import Service
 from holdfast.session.state import CallStatus, SessionState
 
@@ -21,7 +21,7 @@ DRIVES_MAX = 256  # sessions driven at once; the others wait their turn
 _log = logging.getLogger("holdfast.gateway.server.drive_scheduler")
 
 
-class Drives:
+class DriveScheduler:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._tasks: dict[SessionId, asyncio.Task[None]] = {}
@@ -149,7 +149,7 @@ class Drives:
     def _say_what_is_lacking(self, session: SessionId) -> None:
         """Of a turn that waits for a model, an agent or a tool that is not here: once, since it is looked at every half minute."""
         ledger = self._service.shelf.get(session)
-        lacking = why_not(self._service.world, ledger.state) if ledger is not None else None
+        lacking = why_cannot_drive(self._service.world, ledger.state) if ledger is not None else None
         if lacking is None:
             self._lacking.pop(session, None)
         elif self._lacking.get(session) != lacking:

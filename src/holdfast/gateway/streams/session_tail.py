@@ -38,7 +38,7 @@ _log = logging.getLogger("holdfast.gateway.streams.session_tail")
 class Follower(Listener):
     """One stream's place in a tail."""
 
-    def __init__(self, tail: "Tail", bearer: Bearer, cursor: int) -> None:
+    def __init__(self, tail: "SharedTail", bearer: Bearer, cursor: int) -> None:
         super().__init__(bearer)
         self.tail = tail
         # The last record sent. Moves only when what was read is handed over.
@@ -101,7 +101,7 @@ class Follower(Listener):
         return circle is not None and self.bearer.reads(*circle)
 
 
-class Tail:
+class SharedTail:
     """One followed session. Lives while somebody follows."""
 
     def __init__(self, session: SessionId, reading: asyncio.Semaphore, service: Service) -> None:
@@ -266,7 +266,7 @@ class Tails:
     def __init__(self, service: Service, streams: Streams) -> None:
         self._service = service
         self._streams = streams
-        self._tails: dict[SessionId, Tail] = {}
+        self._tails: dict[SessionId, SharedTail] = {}
         self._ears: dict[SessionId, tuple[ExitStack, Callable[[], None]]] = {}
         self._reading = asyncio.Semaphore(_READING_AT_ONCE)
         self._dirty: set[SessionId] = set()
@@ -290,21 +290,21 @@ class Tails:
                 await tail.know_circles()
             yield follower
 
-    def _tail_of(self, session: SessionId, instance: InstanceId | None) -> Tail:
+    def _tail_of(self, session: SessionId, instance: InstanceId | None) -> SharedTail:
         """The one that others follow, unless it is of an earlier life: whoever still hangs on to that is told, and nobody joins it."""
         tail = self._tails.get(session)
         if tail is not None and tail.instance not in (None, instance):
             tail.end_all("new_life")
             self._leave(tail)
             tail = None
-        return tail or Tail(session, self._reading, self._service)
+        return tail or SharedTail(session, self._reading, self._service)
 
-    def _leave(self, tail: Tail) -> None:
+    def _leave(self, tail: SharedTail) -> None:
         del self._tails[tail.session]
         self._ears.pop(tail.session)[0].close()
 
     @contextmanager
-    def _joined(self, tail: Tail, follower: Follower) -> Generator[None, None, None]:
+    def _joined(self, tail: SharedTail, follower: Follower) -> Generator[None, None, None]:
         """A tail lives, and has an ear, from its first follower to its last."""
         session = tail.session
         if session not in self._tails:
@@ -318,7 +318,7 @@ class Tails:
             if not tail.followers and self._tails.get(session) is tail:
                 self._leave(tail)
 
-    async def _check_cursor(self, tail: Tail, after: int | None) -> None:
+    async def _check_cursor(self, tail: SharedTail, after: int | None) -> None:
         if after is not None and after > tail.seq:
             await tail.move()
         if after is not None and after > tail.seq:
@@ -328,7 +328,7 @@ class Tails:
                 hint="follow from the beginning, without a cursor",
             )
 
-    def _listen(self, tail: Tail) -> None:
+    def _listen(self, tail: SharedTail) -> None:
         stack = ExitStack()
         session = tail.session
         ear = stack.enter_context(self._service.feed.listen(session, _Marking(lambda: self._mark_soon(session))))
@@ -376,7 +376,7 @@ class Tails:
                         self._moving.add(session)
                         group.create_task(self._move(tail))
 
-    async def _move(self, tail: Tail) -> None:
+    async def _move(self, tail: SharedTail) -> None:
         try:
             if self._tails.get(tail.session) is tail:
                 await tail.move(self._ears[tail.session][1])

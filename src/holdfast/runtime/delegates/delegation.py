@@ -26,7 +26,7 @@ from holdfast.ports.journal_store import Check, Draft
 from holdfast.runtime.context import World
 from holdfast.runtime.drive.binding import is_delegate, turn_tools
 from holdfast.runtime.ledger.ledger import Ledger
-from holdfast.runtime.ledger.open_sessions import Shelf
+from holdfast.runtime.ledger.open_sessions import OpenSessions
 from holdfast.runtime.lifecycle.new_instance import new_instance
 from holdfast.runtime.reports.builder import turn_report
 from holdfast.runtime.reports.index_writer import note
@@ -51,7 +51,7 @@ class _Task(msgspec.Struct):
 class Delegation:
     """One per open home; it remembers nothing."""
 
-    def __init__(self, world: World, shelf: Shelf) -> None:
+    def __init__(self, world: World, shelf: OpenSessions) -> None:
         self._world = world
         self._shelf = shelf
 

@@ -16,7 +16,7 @@ from holdfast.session.state import CallStatus, SessionState, Turn
 _log = logging.getLogger("holdfast.service")
 
 
-def why_not(world: World, state: SessionState) -> str | None:
+def why_cannot_drive(world: World, state: SessionState) -> str | None:
     """What this process lacks to drive the session on, in words; None when it lacks nothing."""
     running = state.turns.get(state.running) if state.running is not None else None
     turns = [running] if running is not None else [turn for turn in state.turns.values() if not turn.waiting and not turn.only_waits]

@@ -15,13 +15,13 @@ from holdfast.ids import ApprovalId, CallId, TurnId
 from holdfast.ports.journal_store import Check
 from holdfast.ports.model import ModelFailed
 from holdfast.ports.tools import Prepared, ProcessFacts, Tool
-from holdfast.runtime.cancellation import LOOK_AGAIN_SECONDS, the_one
+from holdfast.runtime.cancellation import LOOK_AGAIN_SECONDS, most_useful_error
 from holdfast.runtime.context import World
 from holdfast.runtime.delegates.call import start_delegate
 from holdfast.runtime.delegates.delegation import Delegation
 from holdfast.runtime.drive.binding import Found, is_delegate, look, tool_for
 from holdfast.runtime.drive.compactor import Compactor
-from holdfast.runtime.drive.drivability import why_not
+from holdfast.runtime.drive.drivability import why_cannot_drive
 from holdfast.runtime.drive.model_call import ask_model, is_final, overhead_chars, request_for, retry_delay, shown_tools
 from holdfast.runtime.drive.outbox import Outbox
 from holdfast.runtime.drive.tool_call import Ready, get_ready, run_tool, see_through, starts_alone, starts_at_once
@@ -48,7 +48,7 @@ from holdfast.session.commands import (
     TakeFailure,
 )
 from holdfast.session.decide.inputs import next_inputs
-from holdfast.session.decide.turns import calls_made
+from holdfast.session.decide.turns import calls_of_reply
 from holdfast.session.effects import (
     AwaitModel,
     AwaitTool,
@@ -116,7 +116,7 @@ class Driver:
 
     async def claim(self) -> bool:
         """Become the driver. False when another process drives, or another task of this one: the claim is the process's, and two would share it."""
-        if (lacking := why_not(self._world, self._ledger.state)) is not None:
+        if (lacking := why_cannot_drive(self._world, self._ledger.state)) is not None:
             raise CannotDrive(
                 f"this process can't drive {self._ledger.session}: {lacking}",
                 hint=f"`holdfast resume {self._ledger.session} --model M` goes on with another model, `--app MODULE:AGENT` brings a program's agents and tools; "
@@ -174,7 +174,7 @@ class Driver:
             async with asyncio.TaskGroup() as self._group:
                 await self._loop(until, watch)
         except BaseExceptionGroup as errors:
-            raise the_one(errors) from None
+            raise most_useful_error(errors) from None
         finally:
             self._timer.cancel()
             self._ledger.unwatch(watch)
@@ -384,7 +384,7 @@ class Driver:
             taken = TakeAnswer(turn=turn.turn, number=number, answer=answer, policy=self._world.policy())
             await ledger.drive(taken, check=Check.FENCE, keeping=[produced])
             return
-        made = calls_made(ledger.state, turn, number, answer.calls)
+        made = calls_of_reply(ledger.state, turn, number, answer.calls)
         calls = [Call(call=each.call, tool=each.tool, made=each.arguments, provider_id=each.provider_id) for each in made]
         found = await self._look_at(turn, calls, secret)
         ready = await self._ready_at_once(turn, calls, found, starts_at_once)

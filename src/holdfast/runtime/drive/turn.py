@@ -11,14 +11,14 @@ from contextlib import suppress
 from holdfast.errors import CannotDrive, HoldfastError
 from holdfast.ids import TurnId
 from holdfast.ports.journal_store import Check
-from holdfast.runtime.cancellation import the_one, wait_for
+from holdfast.runtime.cancellation import most_useful_error, wait_for
 from holdfast.runtime.context import World
 from holdfast.runtime.delegates.delegation import Delegation
 from holdfast.runtime.drive.driver import Driver, Until
 from holdfast.runtime.ledger.home_ledger import HomeLedger
 from holdfast.runtime.ledger.ledger import Ledger
-from holdfast.runtime.ledger.open_sessions import Shelf
-from holdfast.runtime.reports.index_writer import Noting
+from holdfast.runtime.ledger.open_sessions import OpenSessions
+from holdfast.runtime.reports.index_writer import IndexWriter
 from holdfast.runtime.reports.types import TurnReport
 from holdfast.runtime.streams.feed import Feed
 from holdfast.session.commands import Expire
@@ -27,10 +27,10 @@ from holdfast.session.state import Delegate, Phase, SessionState
 from holdfast.session.turn_ids import find_turn
 
 
-class TurnDrives:
+class TurnRunner:
     """One per service; it remembers nothing."""
 
-    def __init__(self, world: World, shelf: Shelf, home: HomeLedger, feed: Feed, delegation: Delegation, noting: Noting) -> None:
+    def __init__(self, world: World, shelf: OpenSessions, home: HomeLedger, feed: Feed, delegation: Delegation, noting: IndexWriter) -> None:
         self._world = world
         self._shelf = shelf
         self._home = home
@@ -103,7 +103,7 @@ class TurnDrives:
             async with asyncio.TaskGroup() as group:
                 drives = [group.create_task(self._drive_below(child)) for child in children]
         except BaseExceptionGroup as errors:
-            raise the_one(errors) from None
+            raise most_useful_error(errors) from None
         await ledger.look()
         await self._delegation.settle_lost(ledger)
         after = find_turn(ledger.state, turn)

@@ -25,7 +25,7 @@ async def end_jobs(world: World, instance: InstanceId | None, known: Iterable[Jo
         await _end(place, left)
 
 
-async def end_jobs_and_keep_their_words(world: World, journal: Journal, known: tuple[Job, ...]) -> None:
+async def end_jobs_and_keep_results(world: World, journal: Journal, known: tuple[Job, ...]) -> None:
     """Commit point: a job's last word is durable in quarantine before its folder goes. A crash before that finds the folder again, after it the word."""
     if (place := world.jobs) is None:
         return

@@ -22,7 +22,7 @@ from holdfast.runtime.jobs.watcher import ENDING_SECONDS, running_jobs
 from holdfast.runtime.ledger.ledger import Ledger, record_at
 from holdfast.runtime.reports import listing
 from holdfast.runtime.reports.index_writer import note
-from holdfast.runtime.reports.lock_budget import Patience
+from holdfast.runtime.reports.lock_budget import LockWaitBudget
 from holdfast.runtime.reports.types import arguments_of
 from holdfast.runtime.service import Service
 from holdfast.session.authority.context import Audience
@@ -55,7 +55,7 @@ def unknown(job: str) -> Refused:
 
 
 async def list_jobs(
-    service: Service, circle: Circle, *, session: str | None = None, everything: bool = False, patience: Patience | None = None
+    service: Service, circle: Circle, *, session: str | None = None, everything: bool = False, patience: LockWaitBudget | None = None
 ) -> tuple[JobReport, ...]:
     """Those that run; with `everything`, also those that ended lately. Of a session that is busy none is told, and the patience says which it is."""
     patience = patience or service.patience()

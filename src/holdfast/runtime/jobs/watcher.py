@@ -22,7 +22,7 @@ from holdfast.ports.tools import Prepared, ProcessFacts, ToolReturned
 from holdfast.runtime.cancellation import finish, wait_for
 from holdfast.runtime.context import World
 from holdfast.runtime.ledger.ledger import Ledger, payload
-from holdfast.runtime.ledger.open_sessions import Shelf
+from holdfast.runtime.ledger.open_sessions import OpenSessions
 from holdfast.runtime.reports.index_writer import note
 from holdfast.runtime.streams.feed import Feed
 from holdfast.session.authority.context import TurnContext
@@ -56,7 +56,7 @@ def running_jobs(ledger: Ledger) -> tuple[Job, ...]:
 class JobKeeper:
     """One per service. `run` is its one task; jobs that are tasks of this program run beside it."""
 
-    def __init__(self, world: World, shelf: Shelf, feed: Feed, drive: Callable[[SessionId], Awaitable[None]]) -> None:
+    def __init__(self, world: World, shelf: OpenSessions, feed: Feed, drive: Callable[[SessionId], Awaitable[None]]) -> None:
         self._world = world
         self._shelf = shelf
         self._feed = feed

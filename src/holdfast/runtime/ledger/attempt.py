@@ -40,13 +40,13 @@ class Phase(Enum):
     """Aborted or disposed: the claim is given up, nothing more is written."""
 
 
-class As(Enum):
+class WriteAs(Enum):
     """In which right a write is made."""
 
     DRIVER = "driver"
     """With the claim's epoch, where there is a claim: fenced off once somebody else drives."""
 
-    ANYONE = "anyone"
+    PARTICIPANT = "anyone"
     """A message, an answer, a cancel, a mirror: whoever drives, or gives up driving meanwhile."""
 
 
@@ -145,7 +145,7 @@ class Attempt:
 
     # Writing
 
-    async def write(self, decide: Decide, *, keeping: Sequence[Produced] = (), check: Check = Check.SHORT, as_: As = As.DRIVER) -> Appended:
+    async def write(self, decide: Decide, *, keeping: Sequence[Produced] = (), check: Check = Check.SHORT, as_: WriteAs = WriteAs.DRIVER) -> Appended:
         """
         One owned write, held or released. Everything new is folded before it returns.
 
@@ -158,7 +158,7 @@ class Attempt:
         self._begin_write()
         try:
             try:
-                epoch = self.epoch if as_ is As.DRIVER else None
+                epoch = self.epoch if as_ is WriteAs.DRIVER else None
                 done = await self._journal.append(self._deciding(decide), since=self._position, epoch=epoch, check=check)
                 self._move(done, keeping)
             finally:
@@ -276,7 +276,7 @@ class Attempt:
         if self._phase is Phase.HELD:
             self._phase, self._fence = Phase.RELEASED, self._position
 
-    async def reacquire(self, decide: Decide = nothing, *, keeping: Sequence[Produced] = (), as_: As = As.DRIVER) -> Appended:
+    async def reacquire(self, decide: Decide = nothing, *, keeping: Sequence[Produced] = (), as_: WriteAs = WriteAs.DRIVER) -> Appended:
         """
         Come back: verify all of the active segment and everything new, fold it, and write what `decide` says in the same section.
 

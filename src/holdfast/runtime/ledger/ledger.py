@@ -18,7 +18,7 @@ from holdfast.ids import ApprovalId, TurnId
 from holdfast.ports.journal_store import Check, Draft, Head, Journal, Record, SealMark, Section
 from holdfast.ports.snapshots import KeepsSnapshots, Snapshot
 from holdfast.runtime.cancellation import finish
-from holdfast.runtime.ledger.attempt import As, Attempt, Produced
+from holdfast.runtime.ledger.attempt import Attempt, Produced, WriteAs
 from holdfast.session.codec import decode, encode, half_a_character
 from holdfast.session.commands import SessionCommand
 from holdfast.session.decide import commit as deciding
@@ -217,15 +217,15 @@ class Ledger:
 
     def commit(self, *commands: SessionCommand, check: Check = Check.SHORT, keeping: Sequence[Produced] = ()) -> Coroutine[Any, Any, Committed]:
         """Decide, append, fold, in anyone's right. A refusal is raised after whatever it left in the journal is durable."""
-        return self._commit(commands, check, keeping, As.ANYONE)
+        return self._commit(commands, check, keeping, WriteAs.PARTICIPANT)
 
     def drive(self, *commands: SessionCommand, check: Check = Check.SHORT, keeping: Sequence[Produced] = ()) -> Coroutine[Any, Any, Committed]:
         """The same, in the driver's right: fenced off once somebody else drives. It ends with the bookkeeping that is owed."""
-        return self._commit(commands, check, keeping, As.DRIVER)
+        return self._commit(commands, check, keeping, WriteAs.DRIVER)
 
-    async def _commit(self, commands: Sequence[SessionCommand], check: Check, keeping: Sequence[Produced], as_: As) -> Committed:
+    async def _commit(self, commands: Sequence[SessionCommand], check: Check, keeping: Sequence[Produced], as_: WriteAs) -> Committed:
         committed = Committed(self.state, (), (), (), ())
-        driver = self.driver_facts() if as_ is As.DRIVER and self.driver_facts is not None else None
+        driver = self.driver_facts() if as_ is WriteAs.DRIVER and self.driver_facts is not None else None
 
         def decide(section: Section) -> Sequence[Draft]:
             nonlocal committed

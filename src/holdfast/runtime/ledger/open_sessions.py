@@ -18,7 +18,7 @@ from holdfast.runtime.ledger.ledger import Also, Ledger, Timekeeper
 IDLE_KEPT = 64  # open but unused; enough for the sessions of a busy minute, few enough for any descriptor limit
 
 
-class Shelf:
+class OpenSessions:
     def __init__(
         self,
         store: JournalStore,

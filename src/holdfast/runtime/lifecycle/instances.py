@@ -15,7 +15,7 @@ from holdfast.errors import BrokenChain, HoldfastError, NewerVersion, Refused
 from holdfast.ids import InstanceId, SessionId, session_id
 from holdfast.ports.journal_store import Draft, Journal, Record
 from holdfast.runtime.delegates.delegation import refuse_delegates_name
-from holdfast.runtime.jobs.orphans import end_jobs, end_jobs_and_keep_their_words
+from holdfast.runtime.jobs.orphans import end_jobs, end_jobs_and_keep_results
 from holdfast.runtime.jobs.watcher import running_jobs
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.lifecycle.lost_calls import lost_calls
@@ -90,7 +90,7 @@ async def unseal(service: Service, session: str, *, by: str, reason: str) -> Ses
         if journal.sealed is None:
             raise Refused(f"{name} is not sealed", code="not_sealed", hint="there is nothing to unseal")
         carried = await carried_from(journal)
-        await end_jobs_and_keep_their_words(service.world, journal, carried.running_jobs)
+        await end_jobs_and_keep_results(service.world, journal, carried.running_jobs)
         known = {each for event in carried.events if isinstance(event, LifeCarried) for each in event.attached}
         told = (*await _attached(journal), *await lost_calls(journal, after=carried.last_seq))
         attached = _bounded([each for each in told if each not in known])

@@ -87,7 +87,7 @@ def _ended(ledger: Ledger, turn: TurnId, ending: Ending) -> TurnReport:
     )
 
 
-def doubts_of(ledger: Ledger, turn: TurnId) -> tuple[str, ...]:
+def unknown_outcomes(ledger: Ledger, turn: TurnId) -> tuple[str, ...]:
     """What the person is to be told of the turn's calls whose outcome is unknown (T2), if it was not long ago: the words that the model got, and what was to run."""
     began: dict[CallId, ToolStarted] = {}
     told = []

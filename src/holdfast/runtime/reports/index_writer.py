@@ -52,7 +52,7 @@ def note(world: World, ledger: Ledger) -> IndexRow:
     return row
 
 
-def note_sealed(world: World, session: SessionId, instance: InstanceId) -> None:
+def write_sealed_row(world: World, session: SessionId, instance: InstanceId) -> None:
     """A sealed session owes nothing, and nothing of it can be answered: lists must not say otherwise. What else was known stays."""
     known = world.index.get(session)
     if known is not None and known.instance == instance and known.phase != SEALED:
@@ -67,7 +67,7 @@ def _preview(state: SessionState) -> str:
     return " ".join(text.split())[:120]
 
 
-class Noting:
+class IndexWriter:
     def __init__(self, world: World) -> None:
         self._world = world
         self._owed: dict[SessionId, Ledger] = {}

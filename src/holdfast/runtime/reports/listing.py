@@ -3,7 +3,7 @@ Lists, without opening journals: from the index, whose rows are believed only wh
 
 Sessions that the index does not know well enough are opened, noted and closed again, one at a time: memory stays bounded,
 and a crash between append and index forgets nothing. One that somebody keeps locked is told as the index knows it, and as busy: a list waits for
-nobody longer than its `Patience`.
+nobody longer than its `LockWaitBudget`.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from holdfast.ids import ApprovalId, InstanceId, SessionId
 from holdfast.ports.index import IndexRow, Standing
 from holdfast.runtime.context import World
 from holdfast.runtime.ledger.ledger import Ledger
-from holdfast.runtime.ledger.open_sessions import Shelf
+from holdfast.runtime.ledger.open_sessions import OpenSessions
 from holdfast.runtime.reports.builder import session_report
 from holdfast.runtime.reports.index_writer import SEALED, note
-from holdfast.runtime.reports.lock_budget import Patience, busy_report
+from holdfast.runtime.reports.lock_budget import LockWaitBudget, busy_report
 from holdfast.runtime.reports.prompt_history import prompts_ever
 from holdfast.runtime.reports.types import ApprovalReport, BusyReport, ReminderReport, SealedReport, iso
 from holdfast.session.home.events import SessionSealed
@@ -49,7 +49,7 @@ class SessionLine(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: str | None = None  # its last record that the index knows
 
 
-async def _survey(world: World, shelf: Shelf, patience: Patience) -> list[Standing]:
+async def _survey(world: World, shelf: OpenSessions, patience: LockWaitBudget) -> list[Standing]:
     """
     Where every living session stands, sorted, as new as the journals: whatever the index does not know well enough is opened and noted.
 
@@ -71,7 +71,7 @@ async def _survey(world: World, shelf: Shelf, patience: Patience) -> list[Standi
     return found
 
 
-async def _noted(world: World, shelf: Shelf, session: SessionId, patience: Patience, before: Standing | None) -> Standing | None:
+async def _noted(world: World, shelf: OpenSessions, session: SessionId, patience: LockWaitBudget, before: Standing | None) -> Standing | None:
     """None for one that is sealed or unreadable: shown as such by `sessions`, never from a stale row. Only of a busy one that row is all there is."""
     if await patience.busy(session) is not None:
         return before
@@ -90,7 +90,7 @@ async def _noted(world: World, shelf: Shelf, session: SessionId, patience: Patie
     return Standing(row.session, row.instance, row.seq, row.owes, row.expires_at, prompts, row.remind_at, row.awaits)
 
 
-async def _note_one(world: World, shelf: Shelf, session: SessionId) -> IndexRow | None:
+async def _note_one(world: World, shelf: OpenSessions, session: SessionId) -> IndexRow | None:
     """What its journal says; None when it is sealed."""
     if (ledger := shelf.get(session)) is not None and ledger.journal.sealed is None:
         await ledger.refresh()
@@ -105,8 +105,10 @@ async def _note_one(world: World, shelf: Shelf, session: SessionId) -> IndexRow 
         await ledger.close()
 
 
-async def owing(world: World, shelf: Shelf, *, sealed: Collection[SessionId] = (), patience: Patience | None = None) -> Sequence[SessionId]:
-    patience = patience or Patience(world.store)
+async def owing(
+    world: World, shelf: OpenSessions, *, sealed: Collection[SessionId] = (), patience: LockWaitBudget | None = None
+) -> Sequence[SessionId]:
+    patience = patience or LockWaitBudget(world.store)
     for session in await world.store.unsettled():
         # An answer that was written and never acknowledged may be all that happened: no head tells of it.
         with suppress(HoldfastError):
@@ -138,7 +140,7 @@ Sees = Callable[[Collection[Reader]], bool]
 
 async def sessions(
     world: World,
-    shelf: Shelf,
+    shelf: OpenSessions,
     *,
     sealed: Mapping[SessionId, SessionSealed],
     after: SessionId | None = None,
@@ -152,7 +154,7 @@ async def sessions(
     `sees` tells who may know of a session, `reads_all` who may read whatever is said there: nobody else is shown its last words.
     """
     found: list[SessionLine] = []
-    now, patience = world.now_ms(), Patience(world.store)
+    now, patience = world.now_ms(), LockWaitBudget(world.store)
     while page := await world.store.heads(after=after, limit=limit):
         rows = await _fresh_rows(world, shelf, page, patience)
         for head in page:
@@ -188,14 +190,16 @@ def _updated_at(row: IndexRow | None) -> str | None:
     return iso(row.updated_at) if row is not None else None
 
 
-async def _taking_part(shelf: Shelf, session: SessionId, row: IndexRow | None, patience: Patience) -> Collection[Reader]:
+async def _taking_part(shelf: OpenSessions, session: SessionId, row: IndexRow | None, patience: LockWaitBudget) -> Collection[Reader]:
     """Of a busy one that the index does not know, nobody can say who does."""
     if row is not None:
         return row.readers
     return await readers_of(shelf, session) if await patience.busy(session) is None else ()
 
 
-async def _living_line(shelf: Shelf, head: tuple[SessionId, InstanceId, int], row: IndexRow | None, now: int, patience: Patience) -> SessionLine:
+async def _living_line(
+    shelf: OpenSessions, head: tuple[SessionId, InstanceId, int], row: IndexRow | None, now: int, patience: LockWaitBudget
+) -> SessionLine:
     session = head[0]
     if session not in patience.found:
         if row is not None and row.phase in _AT_REST and not row.owes:
@@ -220,7 +224,7 @@ _ONE_BY_ONE = 256  # rows are looked up singly for a page, and read in one go fo
 
 
 async def _fresh_rows(
-    world: World, shelf: Shelf, heads: Sequence[tuple[SessionId, InstanceId, int]], patience: Patience
+    world: World, shelf: OpenSessions, heads: Sequence[tuple[SessionId, InstanceId, int]], patience: LockWaitBudget
 ) -> dict[SessionId, IndexRow]:
     """The rows of these sessions, as new as their journals; one that can't be had (sealed, unreadable) is missing, that of a busy one as it was."""
     if len(heads) > _ONE_BY_ONE:
@@ -247,7 +251,7 @@ async def _fresh_rows(
     return known
 
 
-async def _opened_line(shelf: Shelf, session: SessionId, row: IndexRow | None, now: int, patience: Patience) -> SessionLine | None:
+async def _opened_line(shelf: OpenSessions, session: SessionId, row: IndexRow | None, now: int, patience: LockWaitBudget) -> SessionLine | None:
     """Of a session that owes, is sealed, or can't be read: few, and the index does not say enough of them. None: somebody took the lock just now."""
     try:
         async with shelf.use(session) as ledger:
@@ -271,7 +275,7 @@ async def _opened_line(shelf: Shelf, session: SessionId, row: IndexRow | None, n
     )
 
 
-async def readers_of(shelf: Shelf, session: SessionId) -> Collection[Reader]:
+async def readers_of(shelf: OpenSessions, session: SessionId) -> Collection[Reader]:
     """Who takes part, up to the head; of a sealed session, as far as it verifies."""
     async with shelf.use(session) as ledger:
         if ledger.journal.sealed is None:
@@ -279,7 +283,7 @@ async def readers_of(shelf: Shelf, session: SessionId) -> Collection[Reader]:
         return ledger.state.readers
 
 
-async def is_seen(world: World, shelf: Shelf, session: SessionId, sees: Sees) -> bool:
+async def is_seen(world: World, shelf: OpenSessions, session: SessionId, sees: Sees) -> bool:
     """Whether there is such a session for them. Who takes part only grows in one life, so what is known already may say yes, and only the journal says no."""
     instance = await world.store.current(session)
     if instance is None:
@@ -310,10 +314,10 @@ def _line(row: IndexRow, now: int) -> SessionLine:
 
 
 async def approvals(
-    world: World, shelf: Shelf, *, for_: str | None, everything: bool, patience: Patience | None = None
+    world: World, shelf: OpenSessions, *, for_: str | None, everything: bool, patience: LockWaitBudget | None = None
 ) -> tuple[ApprovalReport, ...]:
     """What waits; with `everything`, every prompt there ever was."""
-    patience = patience or Patience(world.store)
+    patience = patience or LockWaitBudget(world.store)
     if everything:
         found = [each async for story in _histories(world, patience) for each in story.values()]
     else:
@@ -322,11 +326,11 @@ async def approvals(
     return tuple(each for each in found if for_ is None or for_ in each.may_answer)
 
 
-async def approvals_json(world: World, shelf: Shelf, *, patience: Patience | None = None) -> msgspec.Raw:
+async def approvals_json(world: World, shelf: OpenSessions, *, patience: LockWaitBudget | None = None) -> msgspec.Raw:
     """The same as one JSON array, from the rows' own bytes: of ten thousand prompts none is taken apart to be put together again."""
     now = world.now_ms()
     found: list[bytes] = []
-    for standing in await _survey(world, shelf, patience or Patience(world.store)):
+    for standing in await _survey(world, shelf, patience or LockWaitBudget(world.store)):
         if standing.expires_at is not None and standing.expires_at <= now:
             found += [msgspec.json.encode(each) for each in _waiting(standing, now)]
         elif standing.prompts:
@@ -344,9 +348,9 @@ def _waiting(standing: Standing, now: int) -> Sequence[ApprovalReport]:
     return [each for each in reports if _ms(each.expires_at) > now]
 
 
-async def reminders(world: World, shelf: Shelf, *, patience: Patience | None = None) -> tuple[ReminderReport, ...]:
+async def reminders(world: World, shelf: OpenSessions, *, patience: LockWaitBudget | None = None) -> tuple[ReminderReport, ...]:
     """Every one that stands, in all sessions, the next one first; none that is read from a row behind its journal, unless its session is busy."""
-    living = {each.session for each in await _survey(world, shelf, patience or Patience(world.store))}
+    living = {each.session for each in await _survey(world, shelf, patience or LockWaitBudget(world.store))}
     rows = (world.index.get(session) for session in world.index.reminding(after=0, until=_EVER))
     found = [_decode_reminder(raw) for row in rows if row is not None and row.session in living for raw in row.reminders]
     return tuple(sorted(found, key=lambda each: (each.next_at, each.session, each.id)))
@@ -359,7 +363,7 @@ def _ms(iso_text: str) -> int:
     return int(datetime.fromisoformat(iso_text).timestamp() * 1000)
 
 
-async def session_of(world: World, shelf: Shelf, approval: ApprovalId) -> SessionId | None:
+async def session_of(world: World, shelf: OpenSessions, approval: ApprovalId) -> SessionId | None:
     """
     Where a prompt belongs; only whole ids are known. The index decides.
 
@@ -368,7 +372,7 @@ async def session_of(world: World, shelf: Shelf, approval: ApprovalId) -> Sessio
     """
     if (known := world.index.session_of(approval)) is not None and await world.store.current(known) is not None:
         return known
-    patience = Patience(world.store)
+    patience = LockWaitBudget(world.store)
     await _enter_histories(world, shelf, patience)
     if (known := world.index.session_of(approval)) is not None and await world.store.current(known) is not None:
         return known
@@ -378,7 +382,7 @@ async def session_of(world: World, shelf: Shelf, approval: ApprovalId) -> Sessio
     return None
 
 
-async def _enter_histories(world: World, shelf: Shelf, patience: Patience) -> None:
+async def _enter_histories(world: World, shelf: OpenSessions, patience: LockWaitBudget) -> None:
     """Every prompt of every session that the index may not know all of."""
     heads = await world.store.heads()
     behind, unsettled = set(world.index.stale(heads)), frozenset(await world.store.unsettled())
@@ -404,7 +408,7 @@ def _entered(session: SessionId, instance: InstanceId) -> ApprovalId:
     return ApprovalId(f"entered {session} {instance}")
 
 
-async def approval(world: World, shelf: Shelf, wanted: ApprovalId) -> ApprovalReport:
+async def approval(world: World, shelf: OpenSessions, wanted: ApprovalId) -> ApprovalReport:
     session = await session_of(world, shelf, wanted)
     found = (await prompts_ever(world, session)).get(wanted) if session is not None else None
     if found is None and session is not None:
@@ -416,7 +420,7 @@ async def approval(world: World, shelf: Shelf, wanted: ApprovalId) -> ApprovalRe
     return found
 
 
-async def _histories(world: World, patience: Patience) -> AsyncIterator[dict[ApprovalId, ApprovalReport]]:
+async def _histories(world: World, patience: LockWaitBudget) -> AsyncIterator[dict[ApprovalId, ApprovalReport]]:
     """Every prompt of every session. Up to what was acknowledged a journal is read without its lock; one that goes past that only if it is free."""
     unsettled = frozenset(await world.store.unsettled())
     for session in await world.store.sessions():

@@ -14,7 +14,7 @@ from holdfast.ports.journal_store import JournalStore
 from holdfast.runtime.reports.types import BusyReport
 
 
-class Patience:
+class LockWaitBudget:
     """Of one list. Spent by waiting, and never more than it began with; afterwards a lock is only tried."""
 
     def __init__(self, store: JournalStore, *, seconds: float = LIST_WAIT_SECONDS) -> None:

@@ -11,11 +11,11 @@ from holdfast.ids import SessionId
 from holdfast.ports.journal_store import Record
 from holdfast.runtime.cancellation import wait_for
 from holdfast.runtime.ledger.ledger import Ledger
-from holdfast.runtime.ledger.open_sessions import Shelf
+from holdfast.runtime.ledger.open_sessions import OpenSessions
 from holdfast.runtime.streams.feed import Feed, Heard
 
 
-async def follow_session(shelf: Shelf, feed: Feed, session: SessionId, *, after: int | None) -> AsyncIterator[Record | Heard]:
+async def follow_session(shelf: OpenSessions, feed: Feed, session: SessionId, *, after: int | None) -> AsyncIterator[Record | Heard]:
     async with shelf.use(session) as ledger:
         watch = ledger.watch()
         cursor = ledger.state.seq if after is None else after

@@ -18,10 +18,10 @@ from holdfast.runtime.context import World
 from holdfast.runtime.delegates.delegation import Delegation
 from holdfast.runtime.drive.binding import tool_for
 from holdfast.runtime.drive.driver import Driver
-from holdfast.runtime.drive.turn import TurnDrives, is_foreign
+from holdfast.runtime.drive.turn import TurnRunner, is_foreign
 from holdfast.runtime.ledger.home_ledger import HomeLedger
 from holdfast.runtime.ledger.ledger import Ledger
-from holdfast.runtime.ledger.open_sessions import Shelf
+from holdfast.runtime.ledger.open_sessions import OpenSessions
 from holdfast.runtime.ledger.timekeeper import HomeTime, refuse_disputed
 from holdfast.runtime.redaction import refuse_secrets
 from holdfast.runtime.reports import listing
@@ -29,7 +29,7 @@ from holdfast.runtime.reports.builder import turn_report
 from holdfast.runtime.reports.open_prompts import has_expired
 from holdfast.runtime.reports.types import AnswerReport, ErrorReport, Result
 from holdfast.runtime.verbs.grant_proposal import proposed_grant
-from holdfast.runtime.verbs.repeated_answer import spelled_as_taken
+from holdfast.runtime.verbs.repeated_answer import match_repeated_edit
 from holdfast.session.authority.approvals import DENY, SCOPES
 from holdfast.session.codec import decode
 from holdfast.session.commands import AnswerApproval, Expire
@@ -44,7 +44,7 @@ _log = logging.getLogger("holdfast.service")
 class Answering:
     """One per service; it remembers nothing."""
 
-    def __init__(self, world: World, shelf: Shelf, home: HomeLedger, time: HomeTime, delegation: Delegation, drives: TurnDrives) -> None:
+    def __init__(self, world: World, shelf: OpenSessions, home: HomeLedger, time: HomeTime, delegation: Delegation, drives: TurnRunner) -> None:
         self._world = world
         self._shelf = shelf
         self._home = home
@@ -89,7 +89,7 @@ class Answering:
             await ledger.commit(Expire())
         if command.option != DENY:
             refuse_disputed(moment, "nobody can say whether this prompt's time is over; it stands, and can be denied")
-        command = self._checked_edit(ledger, await spelled_as_taken(self._world, ledger, command))
+        command = self._checked_edit(ledger, await match_repeated_edit(self._world, ledger, command))
         grant = self._grant(ledger, command, now=moment.now) if command.option in SCOPES else None
         if grant is None:
             return await _commit_answer(ledger, command)

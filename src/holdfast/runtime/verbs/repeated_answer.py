@@ -17,7 +17,7 @@ from holdfast.session.events import ApprovalAnswered, ApprovalRequested
 from holdfast.session.evolve.approvals import said
 
 
-async def spelled_as_taken(world: World, ledger: Ledger, command: AnswerApproval) -> AnswerApproval:
+async def match_repeated_edit(world: World, ledger: Ledger, command: AnswerApproval) -> AnswerApproval:
     """The same command, with the journalled arguments where they say the same. Refuses nothing."""
     settled = ledger.state.settled.get(command.approval)
     if command.arguments is None or settled is None or settled.answer_id != command.answer_id:

@@ -14,17 +14,17 @@ from holdfast.ports.journal_store import Check
 from holdfast.runtime import reminders as reminding
 from holdfast.runtime.context import World
 from holdfast.runtime.delegates.delegation import Delegation
-from holdfast.runtime.drive.drivability import why_not
+from holdfast.runtime.drive.drivability import why_cannot_drive
 from holdfast.runtime.drive.driver import Until
-from holdfast.runtime.drive.turn import TurnDrives, nothing_owed
+from holdfast.runtime.drive.turn import TurnRunner, nothing_owed
 from holdfast.runtime.jobs.watcher import JobKeeper
 from holdfast.runtime.ledger.home_ledger import HomeLedger
 from holdfast.runtime.ledger.ledger import Ledger
-from holdfast.runtime.ledger.open_sessions import Shelf
+from holdfast.runtime.ledger.open_sessions import OpenSessions
 from holdfast.runtime.ledger.timekeeper import HomeTime
 from holdfast.runtime.reports import listing
 from holdfast.runtime.reports.index_writer import note
-from holdfast.runtime.reports.lock_budget import Patience
+from holdfast.runtime.reports.lock_budget import LockWaitBudget
 from holdfast.runtime.reports.open_prompts import has_expired
 from holdfast.runtime.reports.types import TurnReport
 from holdfast.session.commands import Expire, GiveModel
@@ -37,7 +37,7 @@ class Resuming:
     """One per service; it remembers nothing."""
 
     def __init__(
-        self, world: World, shelf: Shelf, home: HomeLedger, time: HomeTime, delegation: Delegation, jobs: JobKeeper, drives: TurnDrives
+        self, world: World, shelf: OpenSessions, home: HomeLedger, time: HomeTime, delegation: Delegation, jobs: JobKeeper, drives: TurnRunner
     ) -> None:
         self._world = world
         self._shelf = shelf
@@ -68,7 +68,7 @@ class Resuming:
             finally:
                 await self._drives.leave(ledger, driver)
 
-    async def owing_heads(self, patience: Patience | None = None) -> Mapping[SessionId, int]:
+    async def owing_heads(self, patience: LockWaitBudget | None = None) -> Mapping[SessionId, int]:
         owing = await self.owing(patience)
         seqs = {session: seq for session, _, seq in await self._world.store.heads()} if owing else {}
         return {session: seqs[session] for session in owing if session in seqs}
@@ -88,8 +88,8 @@ class Resuming:
 
     # --- for a process that stays
 
-    async def owing(self, patience: Patience | None = None) -> Sequence[SessionId]:
-        patience = patience or Patience(self._world.store)
+    async def owing(self, patience: LockWaitBudget | None = None) -> Sequence[SessionId]:
+        patience = patience or LockWaitBudget(self._world.store)
         owing = await listing.owing(self._world, self._shelf, sealed=(await self._home.refresh()).sealed, patience=patience)
         for session in listing.with_jobs(self._world):
             if session not in owing and await patience.busy(session) is None and await self._settle_jobs(session):
@@ -114,7 +114,7 @@ class Resuming:
                 return
             await ledger.look()  # whatever is appended from here on is decided on verified bytes
             await self._settle(ledger)
-            if nothing_owed(ledger.state) or why_not(self._world, ledger.state) is not None:
+            if nothing_owed(ledger.state) or why_cannot_drive(self._world, ledger.state) is not None:
                 return
             driver = self._drives.driver(ledger)
             if not await driver.claim_at_once():

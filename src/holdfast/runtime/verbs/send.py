@@ -14,9 +14,9 @@ from holdfast.runtime.context import World
 from holdfast.runtime.delegates.delegation import Delegation
 from holdfast.runtime.drive.drivability import code_in_reach, lacks
 from holdfast.runtime.drive.driver import Driver
-from holdfast.runtime.drive.turn import TurnDrives
+from holdfast.runtime.drive.turn import TurnRunner
 from holdfast.runtime.ledger.ledger import Ledger
-from holdfast.runtime.ledger.open_sessions import Shelf
+from holdfast.runtime.ledger.open_sessions import OpenSessions
 from holdfast.runtime.memory.recall import remembers
 from holdfast.runtime.reports.builder import turn_report
 from holdfast.runtime.reports.types import ErrorReport, TurnReport
@@ -28,7 +28,7 @@ from holdfast.session.results import Accepted, Duplicate, OnlyAnAnswerWord
 class Sending:
     """One per service; it remembers nothing."""
 
-    def __init__(self, world: World, shelf: Shelf, delegation: Delegation, drives: TurnDrives) -> None:
+    def __init__(self, world: World, shelf: OpenSessions, delegation: Delegation, drives: TurnRunner) -> None:
         self._world = world
         self._shelf = shelf
         self._delegation = delegation

@@ -14,7 +14,7 @@ from holdfast.session.authority.policy import Allow, Ask, Deny, Looked, Policy, 
 from holdfast.session.call_results import with_edit
 from holdfast.session.commands import DecideCalls, FinishCall, ProposeCalls, StartTool
 from holdfast.session.decide.decision import NOTHING, Decided
-from holdfast.session.decide.turns import calls_bound, calls_made, cancelling, settle_calls, too_many_calls
+from holdfast.session.decide.turns import calls_bound, calls_of_reply, cancelling, settle_calls, too_many_calls
 from holdfast.session.events import (
     ApprovalClosed,
     ApprovalRequested,
@@ -44,7 +44,7 @@ def propose_calls(state: SessionState, command: ProposeCalls) -> Decided[tuple[C
     if turn is None or turn.phase is not Phase.READY or turn.loop != "foreign":
         return NOTHING
     number = turn.model_calls + 1
-    calls = calls_made(state, turn, number, command.calls)
+    calls = calls_of_reply(state, turn, number, command.calls)
     proposed = CallsProposed(turn=turn.turn, number=number, calls=calls, text=command.text)
     return Decided((proposed, *too_many_calls(turn, calls, command.policy)), outcome=tuple(each.call for each in calls))
 

@@ -82,7 +82,7 @@ def take_answer(state: SessionState, command: TakeAnswer) -> Decided[Literal["dr
     if dropped := _dropped(state, command.turn, command.number, answer.usage):
         return dropped
     turn = state.turns[command.turn]
-    calls = calls_made(state, turn, command.number, answer.calls)
+    calls = calls_of_reply(state, turn, command.number, answer.calls)
     answered = ModelAnswered(
         turn=turn.turn,
         number=command.number,
@@ -98,7 +98,7 @@ def take_answer(state: SessionState, command: TakeAnswer) -> Decided[Literal["dr
     return Decided((answered, *too_many_calls(turn, calls, command.policy)))
 
 
-def calls_made(state: SessionState, turn: Turn, number: int, calls: tuple[ProposedCall, ...]) -> tuple[CallMade, ...]:
+def calls_of_reply(state: SessionState, turn: Turn, number: int, calls: tuple[ProposedCall, ...]) -> tuple[CallMade, ...]:
     return tuple(
         CallMade(call=call_id(state.instance, turn.turn, number, index), tool=each.tool, arguments=each.arguments, provider_id=each.provider_id)
         for index, each in enumerate(calls)

@@ -10,7 +10,7 @@ from holdfast.session.evolve.approvals import prompts_settled
 from holdfast.session.evolve.turn import turn_parked, turn_resumed, with_turn
 from holdfast.session.evolve.view import joined
 from holdfast.session.features.memory.items import asked_tainted, without_recalled
-from holdfast.session.persistent import Trail, Window
+from holdfast.session.persistent import PersistentList, Window
 from holdfast.session.state import CallStatus, Input, SessionState, Turn, TurnResult, ViewEntry
 from holdfast.session.transitions import IllegalTransition, check
 from holdfast.session.turn_ids import turn_id_of
@@ -34,7 +34,7 @@ def _started(state: SessionState, event: TurnStarted, at: int) -> SessionState:
     if state.running is not None or not taken or tuple(each.input for each in taken) != event.inputs or event.turn != taken[0].turn:
         raise IllegalTransition(None, event, "another turn runs, or its inputs are not the next ones")
     first = taken[0]
-    own: Trail[Message] = Trail()
+    own: PersistentList[Message] = PersistentList()
     for each in taken:
         speaker = _speaker(state, each)
         # What a job gave back is nobody's word: the model hears it from us, and never as its requester's.

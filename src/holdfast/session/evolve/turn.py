@@ -30,7 +30,7 @@ from holdfast.session.events import (
     TurnResumed,
 )
 from holdfast.session.features.memory.items import taints
-from holdfast.session.persistent import Trail
+from holdfast.session.persistent import PersistentList
 from holdfast.session.state import (
     Call,
     CallStatus,
@@ -282,13 +282,13 @@ def turn_compacted(turn: Turn, event: TurnCompacted) -> Turn:
     smaller = replace(turn, usage=turn.usage + event.usage, tokens=fewer_tokens(turn.tokens, event))
     if event.part == "base":
         audience, tainted = turn.base.narrowest(), turn.base.tainted
-        base = View(event.summary, Trail(), turn.base.compactions, summary_audience=audience, chars=len(event.summary), tainted=tainted)
+        base = View(event.summary, PersistentList(), turn.base.compactions, summary_audience=audience, chars=len(event.summary), tainted=tainted)
         return replace(smaller, base=base)
     own, asked = list(turn.own), len(turn.inputs)
     rest = own[asked + event.messages :]
     if event.messages < 1 or not rest or not isinstance(rest[0], AssistantMessage):
         raise IllegalTransition(turn.phase, event, "it would cut between a call and its results")
-    kept: Trail[Message] = Trail()
+    kept: PersistentList[Message] = PersistentList()
     return replace(smaller, own=kept.extend([*own[:asked], NoteMessage(SUMMARY_OF_TURN + event.summary), *rest]))
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.session.events import Compacted, TurnImported
 from holdfast.session.evolve.turn import fewer_tokens
-from holdfast.session.persistent import Trail
+from holdfast.session.persistent import PersistentList
 from holdfast.session.state import SessionState, Turn, View, ViewEntry
 from holdfast.session.transitions import IllegalTransition
 from holdfast.session.view.messages import AssistantMessage, NoteMessage, UserMessage
@@ -43,7 +43,7 @@ def compacted(state: SessionState, event: Compacted) -> SessionState:
 
 
 def _summarised(view: View, event: Compacted) -> View:
-    kept: Trail[ViewEntry] = Trail()
+    kept: PersistentList[ViewEntry] = PersistentList()
     rest = kept.extend(list(view.entries)[event.turns :])
     size = len(event.summary) + sum(chars(entry.messages) for entry in rest)
     return View(event.summary, rest, view.compactions + 1, fewer_tokens(view.tokens, event), view.narrowest(event.turns), size, view.tainted)

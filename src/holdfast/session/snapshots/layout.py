@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from blake3 import blake3
 
-from holdfast.session.persistent import Trail, Window
+from holdfast.session.persistent import PersistentList, Window
 
 _PLAIN = (str, int, float, bool, bytes, type(None), timedelta, type(msgspec.NODEFAULT))
 _TABLES = (dict, list, tuple, set, frozenset, msgspec.Struct, Enum, EnumMeta, re.Pattern)
@@ -71,7 +71,7 @@ def said(value: Any) -> Any:  # noqa: PLR0911  # one line per kind
             return [type(value).__name__, *map(said, value)]
         case set() | frozenset():
             return ["set", *sorted(map(said, value), key=repr)]
-        case msgspec.Struct() | Trail() | Window():
+        case msgspec.Struct() | PersistentList() | Window():
             names: tuple[str, ...] = getattr(value, "__struct_fields__", ()) or getattr(value, "__slots__", ())
             return [type(value).__qualname__, *(said(getattr(value, name)) for name in names)]
         case re.Pattern(pattern=pattern, flags=flags):

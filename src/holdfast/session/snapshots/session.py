@@ -28,7 +28,7 @@ from holdfast.session.features.jobs import evolve as evolve_jobs
 from holdfast.session.features.memory import items as memory
 from holdfast.session.features.reminders import cron, schedule
 from holdfast.session.features.reminders import evolve as evolve_reminders
-from holdfast.session.persistent import Trail, Window
+from holdfast.session.persistent import PersistentList, Window
 from holdfast.session.snapshots.layout import constants_of, functions_of, layout_of
 from holdfast.session.state import SessionState
 from holdfast.session.view import messages, sizes
@@ -111,8 +111,8 @@ def _out(value: Any) -> Any:  # one line per kind
         return ["()", *map(_out, value)]
     if kind is dict:
         return ["{}", *([_out(key), _out(each)] for key, each in value.items())]
-    if kind is Trail:
-        return ["Trail", *map(_out, value)]
+    if kind is PersistentList:
+        return ["PersistentList", *map(_out, value)]
     if kind is Window:
         size, chunks = value.parts()
         return ["Window", size, *([[key, _out(each)] for key, each in chunk.items()] for chunk in chunks)]
@@ -139,8 +139,8 @@ def _in(value: Any) -> Any:
             return tuple(map(_in, rest))
         case "{}":
             return {_in(key): _in(each) for key, each in rest}
-        case "Trail":
-            trail: Trail[Any] = Trail()
+        case "PersistentList":
+            trail: PersistentList[Any] = PersistentList()
             return trail.extend(map(_in, rest))
         case "Window":
             return Window.of(rest[0], (((key, _in(each)) for key, each in chunk) for chunk in rest[1:]))

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.adapters.files.commit.commit import Batch
-from holdfast.adapters.files.commit.fast_append import Alone, deciding
+from holdfast.adapters.files.commit.fast_append import FastAppend, deciding
 from holdfast.adapters.files.commit.sync_thread import Syncable
 from holdfast.adapters.files.home.keys import no_key
 from holdfast.adapters.files.paths import disk_refused
@@ -92,12 +92,12 @@ class LaneHost(Protocol):
         ...
 
 
-class Soon:
+class PendingAppend:
     """An append of an asynchronous caller, decided and waiting for the disk. See `Syncable`."""
 
     __slots__ = ("_alone", "_lane", "_request", "_taken")
 
-    def __init__(self, lane: "Lane", request: Request, alone: Alone) -> None:
+    def __init__(self, lane: "AppendQueue", request: Request, alone: FastAppend) -> None:
         self._lane, self._request, self._alone = lane, request, alone
         self._taken = threading.Lock()
 
@@ -140,7 +140,7 @@ class Soon:
             complete()  # no other thread is to be had, and the lock is held
 
 
-class Lane:
+class AppendQueue:
     def __init__(self, files: SessionFiles, host: LaneHost) -> None:
         self.files = files
         self.host = host
@@ -190,11 +190,11 @@ class Lane:
         """`request.wake` is called when it is done. Decided here and now if nothing is in the way; a thread of the pool waits for the disk."""
         if not self._enqueue(request):
             return
-        soon: Soon | None = None
+        soon: PendingAppend | None = None
         try:
             alone = self._begin_here(request)
             if alone is not None and alone.owes_a_sync:
-                soon = Soon(self, request, alone)
+                soon = PendingAppend(self, request, alone)
                 if not self.host.sync(soon):
                     self.files.release_if_ours()
                     alone = soon = None  # from the beginning, in another thread
@@ -210,14 +210,14 @@ class Lane:
             self.take_over(alone.lock)
             self.complete(request, alone.lock, alone.acknowledge)
 
-    def _begin_here(self, request: Request) -> Alone | None:
+    def _begin_here(self, request: Request) -> FastAppend | None:
         """None: it takes the long way, in another thread, and meets there whatever it met here."""
         lock = None if keeps_too_many() else self._try_lock()
         if lock is None:
             return None
-        alone: Alone | None = None
+        alone: FastAppend | None = None
         try:
-            alone = Alone.begin(self, request, lock, at_once=True)
+            alone = FastAppend.begin(self, request, lock, at_once=True)
         except Exception:  # noqa: BLE001  told by whoever meets it again
             return None
         finally:
@@ -359,7 +359,7 @@ class Lane:
 
     def _commit_locked(self, lock: FolderLock, requests: list[Request]) -> None:
         if len(requests) == 1:
-            alone = Alone.begin(self, requests[0], lock, at_once=False)
+            alone = FastAppend.begin(self, requests[0], lock, at_once=False)
             if alone is not None:
                 return alone.complete()
         return self._commit_together(lock.fd, requests)

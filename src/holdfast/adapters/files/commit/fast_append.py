@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.adapters.files.commit.commit import Batch, Identity, check_drafts, identity
 from holdfast.adapters.files.paths import write_all
-from holdfast.adapters.files.session.catch_up import is_as_we_left_it, move_anchor
+from holdfast.adapters.files.session.catch_up import is_unchanged_since, move_anchor
 from holdfast.adapters.files.session.locks import FolderLock
 from holdfast.errors import InDoubt
 from holdfast.journal.anchor import Anchor
@@ -21,7 +21,7 @@ from holdfast.journal.record import Record
 from holdfast.ports.journal_store import Appended, Section
 
 if TYPE_CHECKING:
-    from holdfast.adapters.files.commit.append_queue import Lane, Request
+    from holdfast.adapters.files.commit.append_queue import AppendQueue, Request
 
 
 class _Deciding(threading.local):
@@ -32,12 +32,12 @@ deciding = _Deciding()
 """Set in a thread while it is inside a caller's decision."""
 
 
-class Alone:
+class FastAppend:
     """One request, decided with the lock held. `complete` makes it durable; the lock is the maker's to release."""
 
     __slots__ = ("_anchor", "_data", "_lane", "_now", "_records", "_request", "_wrote_to", "fd", "lock")
 
-    def __init__(self, lane: "Lane", request: "Request", lock: FolderLock, anchor: Anchor, now: int) -> None:
+    def __init__(self, lane: "AppendQueue", request: "Request", lock: FolderLock, anchor: Anchor, now: int) -> None:
         self._lane, self._request, self.lock, self._anchor, self._now = lane, request, lock, anchor, now
         self._data = b""
         self._wrote_to: Identity | None = None
@@ -45,7 +45,7 @@ class Alone:
         self._records: list[Record] = []
 
     @staticmethod
-    def begin(lane: "Lane", request: "Request", lock: FolderLock, *, at_once: bool) -> "Alone | None":
+    def begin(lane: "AppendQueue", request: "Request", lock: FolderLock, *, at_once: bool) -> "FastAppend | None":
         """With the lock held. None: not an ordinary append, and nothing was decided yet. What the caller's decision raises is the request's error."""
         journal, files, host = request.journal, lane.files, lane.host
         fence = journal.fence
@@ -57,9 +57,9 @@ class Alone:
         if request.since.seq != fence.seq and not journal.has_at_hand(request.since):
             return None
         anchor = files.anchor.read(files.keys)
-        if anchor is None or anchor.seq != fence.seq or anchor.mac != fence.mac or not is_as_we_left_it(files, lock.fd, fence, request.check):
+        if anchor is None or anchor.seq != fence.seq or anchor.mac != fence.mac or not is_unchanged_since(files, lock.fd, fence, request.check):
             return None
-        alone = Alone(lane, request, lock, anchor, max(host.now_ms(), fence.at))
+        alone = FastAppend(lane, request, lock, anchor, max(host.now_ms(), fence.at))
         try:
             alone._decide(fence)
         except Exception as exc:  # noqa: BLE001  the caller's own refusal

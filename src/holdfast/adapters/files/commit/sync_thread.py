@@ -48,7 +48,7 @@ class _SyncedTogether(NamedTuple):
     done: bool
 
 
-class Syncing:
+class GroupCommitThread:
     def __init__(self, most: int, name: str, filesystem: Callable[[], FilesystemSync | None]) -> None:
         self._most, self._name = most, name
         self._open_filesystem = filesystem

@@ -69,7 +69,7 @@ class Threads:
 
     def call(self, work: Callable[[], T]) -> Coroutine[Any, Any, T]:
         """The outcome of blocking work, which is under way when this returns."""
-        arrival = Arrival()
+        arrival = Completion()
         box: list[Any] = []
 
         def begin() -> None:
@@ -83,7 +83,7 @@ class Threads:
         return _outcome(arrival, box)
 
 
-async def _outcome(arrival: "Arrival", box: list[Any]) -> Any:
+async def _outcome(arrival: "Completion", box: list[Any]) -> Any:
     await arrival.wait()
     result, error = box.pop()
     if error is not None:
@@ -94,7 +94,7 @@ async def _outcome(arrival: "Arrival", box: list[Any]) -> Any:
     return result
 
 
-class Bell:
+class LoopWaker:
     """
     Wakes one event loop for any number of things done.
 
@@ -107,10 +107,10 @@ class Bell:
         self._is_rung = False
 
     @staticmethod
-    def of(loop: asyncio.AbstractEventLoop) -> "Bell":
+    def of(loop: asyncio.AbstractEventLoop) -> "LoopWaker":
         bell = _bells.get(loop)
         if bell is None:
-            bell = _bells[loop] = Bell(loop)
+            bell = _bells[loop] = LoopWaker(loop)
         return bell
 
     def ring(self, done: Callable[[], None]) -> None:
@@ -131,15 +131,15 @@ class Bell:
             self._done.popleft()()
 
 
-_bells: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Bell]" = weakref.WeakKeyDictionary()
+_bells: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWaker]" = weakref.WeakKeyDictionary()
 
 
-class Arrival:
+class Completion:
     """One thread tells one task that something is done."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._bell = Bell.of(self._loop)
+        self._bell = LoopWaker.of(self._loop)
         self._future: asyncio.Future[None] = self._loop.create_future()
         self._told = False
 

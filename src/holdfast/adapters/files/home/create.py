@@ -77,7 +77,7 @@ def _was_born(home: int) -> bool:
     return anchor is not None and anchor.counter > 1
 
 
-def bear_home(home: int, path: Path, now: int) -> None:
+def create_home(home: int, path: Path, now: int) -> None:
     """Idempotent; waits for whoever is at it."""
     lock = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=home)
     try:

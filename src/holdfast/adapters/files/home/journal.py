@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.adapters.files.commit.append_queue import Lane
+from holdfast.adapters.files.commit.append_queue import AppendQueue
 from holdfast.adapters.files.home import seal as home_seal
 from holdfast.adapters.files.home.keys import KnownKeys, no_key
 from holdfast.adapters.files.home.layout import HOME_PARTS, HOME_SESSION
@@ -47,7 +47,7 @@ class HomeJournal:
         # Of the home itself. Once set it stays: only a person lifts it.
         self.mark: SealMark | None = None
         self.registry = Registry(files, store.writer)
-        self.lane = Lane(files, store)
+        self.lane = AppendQueue(files, store)
         self._handle = FileJournal(store, self.lane, files.fence(), verified=trouble is None or bool(keys))
         # One at a time finds out what became of a commit that was in doubt.
         self._reopening = threading.Lock()

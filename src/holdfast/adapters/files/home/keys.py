@@ -11,7 +11,7 @@ import secrets
 import stat
 from typing import NamedTuple
 
-from holdfast.adapters.files.home.trusted_keys import that_count
+from holdfast.adapters.files.home.trusted_keys import trusted_keys
 from holdfast.adapters.files.paths import create_exclusively, create_whole, make_folder, open_file, open_folder, read_at
 from holdfast.errors import Refused
 from holdfast.journal.chain import KEY_BYTES
@@ -25,11 +25,11 @@ class KnownKeys(dict[int, bytes]):
     """A home's keys by generation, those that count. One that is asked for and unknown may be a peer's rotation: it is looked for again."""
 
     def __init__(self, home: int, found: dict[int, bytes]) -> None:
-        super().__init__(that_count(home, found))
+        super().__init__(trusted_keys(home, found))
         self._home = home
 
     def look_again(self) -> None:
-        self.update(that_count(self._home, load_keys(self._home).by_generation))
+        self.update(trusted_keys(self._home, load_keys(self._home).by_generation))
 
     def __missing__(self, generation: int) -> bytes:
         self.look_again()

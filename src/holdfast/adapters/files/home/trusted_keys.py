@@ -23,7 +23,7 @@ _SPELLED = f'"type":"{_TYPE}"'.encode()
 _READ_MAX = SEGMENT_BYTES + 2 * BATCH_BYTES_MAX
 
 
-def that_count(home: int, found: Mapping[int, bytes]) -> dict[int, bytes]:
+def trusted_keys(home: int, found: Mapping[int, bytes]) -> dict[int, bytes]:
     """Of the keys that were found, by generation. Reads the home's journal only where there is more than one to tell apart."""
     counted = {generation: found[generation] for generation in (1,) if generation in found}
     if not counted or len(found) == 1:

@@ -44,7 +44,7 @@ class _Piece(NamedTuple):
     data: bytes
 
 
-class Tail(NamedTuple):
+class SharedTail(NamedTuple):
     """Part of a batch that a crash left: past the last whole batch in its segment, and in a next one whose header is not whole."""
 
     cut: bytes
@@ -57,7 +57,7 @@ class _Found(NamedTuple):
     records: list[Record]
     pieces: list[_Piece]
     ends: tuple[BatchEnd, ...]  # of the last two whole batches, oldest first
-    tail: Tail | None
+    tail: SharedTail | None
 
 
 class CaughtUp(NamedTuple):
@@ -131,10 +131,10 @@ def fence_at(files: SessionFiles, folder: int, anchor: Anchor) -> Fence:
 
 def nothing_new(files: SessionFiles, folder: int, fence: Fence, anchor: Anchor, check: Check) -> bool:
     """Case A, the common one."""
-    return anchor.seq == fence.seq and anchor.mac == fence.mac and is_as_we_left_it(files, folder, fence, check)
+    return anchor.seq == fence.seq and anchor.mac == fence.mac and is_unchanged_since(files, folder, fence, check)
 
 
-def is_as_we_left_it(files: SessionFiles, folder: int, fence: Fence, check: Check) -> bool:
+def is_unchanged_since(files: SessionFiles, folder: int, fence: Fence, check: Check) -> bool:
     """
     Is the segment's size what we know, and so, where asked for, every byte?
 
@@ -206,7 +206,7 @@ def read_on(files: SessionFiles, folder: int, fence: Fence, check: Check, anchor
                 pieces[-1] = pieces[-1]._replace(data=data[:whole])
                 before.feed(data[:whole])
                 fence.adopt(before)
-            tail = Tail(data[whole:], stray) if whole != len(data) or has_next else None
+            tail = SharedTail(data[whole:], stray) if whole != len(data) or has_next else None
             return _Found(records, pieces, ends, tail)
         if fence.offset != closing.length:
             raise _broken(fence, f"the next segment says that it ends at byte {closing.length}")
@@ -310,7 +310,9 @@ def write_anchor(files: SessionFiles, place: Anchor, anchor: Anchor) -> Anchor:
     return moved
 
 
-def _cut_torn_tail(files: SessionFiles, folder: int, fence: Fence, anchor: Anchor, tail: Tail, *, writer: str, now: int) -> tuple[Record, Anchor]:
+def _cut_torn_tail(
+    files: SessionFiles, folder: int, fence: Fence, anchor: Anchor, tail: SharedTail, *, writer: str, now: int
+) -> tuple[Record, Anchor]:
     """
     Part of a batch is quarantined; then a new segment, whole or absent, closes the torn one before it, names it by length and digest, and says
     what was cut; then it is truncated.

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.adapters.files.commit.append_queue import Lane
+from holdfast.adapters.files.commit.append_queue import AppendQueue
 from holdfast.adapters.files.home.journal import HomeJournal, draft
 from holdfast.adapters.files.home.keys import KnownKeys, make_next_key
 from holdfast.adapters.files.home.layout import HomeFiles, session_parts
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from holdfast.adapters.files.store import FileStore
 
 
-class Lives:
+class SessionDirectory:
     def __init__(self, store: "FileStore", files: HomeFiles, own: HomeJournal, keys: KnownKeys) -> None:
         self._store, self._files, self._own, self._keys = store, files, own, keys
         # One birth or deletion at a time in this process: each must see the one before in the registry.
         self._one_at_a_time = threading.Lock()
-        self._lanes: weakref.WeakValueDictionary[tuple[SessionId, InstanceId], Lane] = weakref.WeakValueDictionary()
+        self._lanes: weakref.WeakValueDictionary[tuple[SessionId, InstanceId], AppendQueue] = weakref.WeakValueDictionary()
         self._guard = threading.Lock()
 
     def create(self, session: SessionId, instance: InstanceId, first: Sequence[Draft], *, origin: str, by: str) -> FileJournal:
@@ -96,15 +96,15 @@ class Lives:
         number = named[1] if named is not None else damage.number
         return Damage(found.verdict, found.detail or damage.detail, found.at_seq or 0, number, found.byte or 0)
 
-    def _lane(self, session: SessionId, instance: InstanceId, files: Callable[[], SessionFiles]) -> Lane:
+    def _lane(self, session: SessionId, instance: InstanceId, files: Callable[[], SessionFiles]) -> AppendQueue:
         """The one lane of this life in this store, as long as somebody uses it."""
         with self._guard:
             lane = self._lanes.get((session, instance))
             if lane is None:
-                lane = self._lanes[session, instance] = Lane(files(), self._store)
+                lane = self._lanes[session, instance] = AppendQueue(files(), self._store)
             return lane
 
-    def lanes(self) -> list[Lane]:
+    def lanes(self) -> list[AppendQueue]:
         """All that somebody uses, the home's own among them."""
         return [self._own.lane, *self._lanes.values()]
 

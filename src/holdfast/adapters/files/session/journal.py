@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.adapters.files.commit.append_queue import Lane, Request
+from holdfast.adapters.files.commit.append_queue import AppendQueue, Request
 from holdfast.adapters.files.home.layout import HOME_SESSION
 from holdfast.adapters.files.paths import walk
 from holdfast.adapters.files.session import outputs
@@ -23,7 +23,7 @@ from holdfast.ids import SessionId
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.fence import Fence
 from holdfast.journal.record import BIRTH_MAC, Head, Record
-from holdfast.journal.salvage import genuine_beyond
+from holdfast.journal.salvage import authentic_records_after
 from holdfast.journal.segment import is_own
 from holdfast.journal.verify import Damage
 from holdfast.ports.journal_store import Appended, Check, Decide, SealMark
@@ -43,7 +43,7 @@ _KINDS: dict[str, type[Untrusted]] = {"takeover": Takeover, "broken": BrokenChai
 class FileJournal:
     """See `holdfast.ports.journal_store.Journal`."""
 
-    def __init__(self, store: "FileStore", lane: Lane, fence: Fence, *, mark: SealMark | None = None, verified: bool = True) -> None:
+    def __init__(self, store: "FileStore", lane: AppendQueue, fence: Fence, *, mark: SealMark | None = None, verified: bool = True) -> None:
         self._store, self.lane, self.files = store, lane, lane.files
         self.session, self.instance = lane.files.session, lane.files.instance
         # Moved by whoever leads the lane; only ever forward, only over verified bytes.
@@ -244,7 +244,7 @@ class FileJournal:
 
     async def beyond(self, seq: int) -> Sequence[Record]:
         keys = [each.record for each in self.files.keys.all()]
-        return await self._store.in_thread(lambda: list(genuine_beyond(keys, self.lines(), after=seq)))
+        return await self._store.in_thread(lambda: list(authentic_records_after(keys, self.lines(), after=seq)))
 
     def lines(self) -> Iterator[bytes]:
         """As far as segments of ours reach: what is no plain file is refused here too, and of a file that is longer than any of ours the end is nobody's."""
